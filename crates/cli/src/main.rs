@@ -1,0 +1,3 @@
+//! The binary `volley`.
+
+fn main() {}

@@ -1,0 +1,134 @@
+//! What the server says to the engine and hears from it.
+
+use volley_speculate::SamplingParams;
+
+/// One generation.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Prompt tokens, at least one.
+    pub prompt: Vec<u32>,
+    /// Sampling parameters.
+    pub sampling: SamplingParams,
+    /// Most tokens to generate; the engine also ends at the context limit.
+    pub max_tokens: usize,
+    /// Stop ids are ignored before this many tokens are out.
+    pub min_tokens: usize,
+    /// Tokens that end the generation (end-of-sequence ids unless ignored, and the user's own).
+    pub stop_ids: Vec<u32>,
+    /// Speculation for this request.
+    pub speculate: SpeculateOptions,
+}
+
+/// Per-request choice of speculation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpeculateOptions {
+    /// Most drafts per step; 0 switches speculation off.
+    pub max_drafts: usize,
+}
+
+impl Default for SpeculateOptions {
+    fn default() -> Self {
+        Self {
+            max_drafts: usize::MAX,
+        }
+    }
+}
+
+/// What one step did for one request. After a terminal nothing more comes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestUpdate {
+    /// Tokens of this step in order: accepted drafts, then the bonus token. A stop token is
+    /// included as the last one.
+    pub tokens: Vec<u32>,
+    /// Drafts verified in this step.
+    pub drafted: usize,
+    /// Of these, accepted (also when cut off by a stop).
+    pub accepted: usize,
+    /// Set on the last update.
+    pub terminal: Option<Terminal>,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terminal {
+    /// Why.
+    pub stop: Stop,
+    /// Totals.
+    pub usage: Usage,
+}
+
+/// Why a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stop {
+    /// A stop id was generated: the last token of the update.
+    Token(u32),
+    /// `max_tokens` or the context limit is reached.
+    Length,
+    /// The receiver was dropped.
+    Cancelled,
+    /// The step failed.
+    Failed(String),
+}
+
+/// Token counts of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Prompt tokens.
+    pub prompt_tokens: usize,
+    /// Prompt tokens that were not computed again.
+    pub cached_tokens: usize,
+    /// Generated tokens, the stop token included.
+    pub completion_tokens: usize,
+    /// Drafts verified.
+    pub drafted_tokens: usize,
+    /// Drafts accepted.
+    pub accepted_tokens: usize,
+    /// Target passes after the prompt.
+    pub steps: usize,
+    /// Time from admission to the first token, in milliseconds.
+    pub prefill_ms: f64,
+    /// Time from the first to the last token, in milliseconds.
+    pub decode_ms: f64,
+}
+
+/// Facts about a running engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineInfo {
+    /// Longest sequence, prompt and output together, in tokens.
+    pub max_model_len: usize,
+    /// Rows of logits; ids at or above are refused.
+    pub vocab_size: usize,
+    /// Method of drafting ("none", "dflash").
+    pub method: String,
+    /// Most drafts per step.
+    pub max_drafts: usize,
+}
+
+/// Refusals and failures of the engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Prompt that leaves no room for a token.
+    #[error(
+        "the prompt has {prompt} tokens, and this model's maximum context length is {limit} tokens"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Context limit.
+        limit: usize,
+    },
+    /// Prompt without tokens.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// Token id outside the vocabulary.
+    #[error("token id {id} is outside the vocabulary of {vocab_size}")]
+    UnknownToken {
+        /// Offending id.
+        id: u32,
+        /// Size of the vocabulary.
+        vocab_size: usize,
+    },
+    /// The engine thread has ended.
+    #[error("the engine has stopped: {0}")]
+    Stopped(String),
+}

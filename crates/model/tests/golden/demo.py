@@ -1,0 +1,53 @@
+"""Goldens of a trained target folder: last rows of logits of three rendered chats."""
+
+import torch
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+import hashed
+import huggingface
+from reference import Target
+
+ROWS = 8
+CHATS = (
+    [{"role": "user", "content": "What is 12 + 30?"}],
+    [
+        {"role": "system", "content": "You are a helpful assistant. Answer briefly."},
+        {"role": "user", "content": "Hello! What can you do?"},
+        {"role": "assistant", "content": "I can do arithmetic, write small Python functions and call tools."},
+        {"role": "user", "content": "Write a Python function that returns the sum of a list of numbers."},
+    ],
+    [
+        {"role": "user", "content": "Compute 7 * 8."},
+        {"role": "assistant", "content": "7 * 8 = 56."},
+        {"role": "user", "content": "Now subtract 6 from that."},
+        {"role": "assistant", "content": "56 - 6 = 50."},
+        {"role": "user", "content": "Is the result even? Say yes or no, and then list all of its divisors in order."},
+    ],
+)
+
+
+def rendered(folder):
+    """The chats as ids; a folder without a tokenizer gets hashed ids of like lengths."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        vocab = huggingface.weights.text_config(folder)["vocab_size"]
+        return [hashed.token_ids(30 + i, n, vocab) for i, n in enumerate((60, 150, 300))]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_file(str(path)))
+    template = (folder / "chat_template.jinja").read_text()
+    texts = [
+        tokenizer.apply_chat_template(chat, chat_template=template, tokenize=False, add_generation_prompt=True)
+        for chat in CHATS
+    ]
+    return [torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"]).numpy() for text in texts]
+
+
+def goldens(folder):
+    """Returns (tensors, report)."""
+    model, reference = huggingface.load(folder), Target(folder)
+    tensors, errors = {}, huggingface.Errors()
+    for i, ids in enumerate(rendered(folder)):
+        logits = huggingface.logits(model, ids)[-ROWS:]
+        errors.note("logits", logits, reference.forward(ids)["logits"][-ROWS:])
+        tensors |= {f"chat{i}.ids": torch.from_numpy(ids), f"chat{i}.logits": logits}
+    return tensors, {"max difference from float64": errors}

@@ -1,0 +1,12 @@
+//! The vocabulary of tensor operations that the models are written in: shapes, batches and the
+//! trait [`Ops`]. No implementation lives here.
+
+mod batch;
+mod dims;
+mod error;
+mod ops;
+
+pub use batch::{Batch, Keep, Segment};
+pub use dims::{AttentionDims, AttentionMask, GdnDims, KvDims, NormKind};
+pub use error::{Error, Result};
+pub use ops::{Dtype, GdnRows, Ops, RopeTable};

@@ -1,0 +1,240 @@
+use crate::{AttentionDims, AttentionMask, Batch, GdnDims, Keep, KvDims, NormKind, Result};
+
+/// Number format of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    /// What the device computes activations in (f32 on the CPU, bf16 on a GPU).
+    Activation,
+    /// Always f32: recurrent states, gates, logits.
+    F32,
+}
+
+/// Rotary embedding: `inv_freq` has `rotary_dim / 2` values; cos and sin are multiplied by `scale`
+/// (1 but for YaRN).
+pub struct RopeTable<B> {
+    /// Inverse frequencies, `[1, rotary_dim / 2]`, f32.
+    pub inv_freq: B,
+    /// Factor on cos and sin.
+    pub scale: f32,
+}
+
+/// What a gated-delta-net layer computes from its projection, per row. Kept until the commit.
+pub struct GdnRows<B> {
+    /// Normalised and scaled queries, `[rows, key_heads * key_dim]`, f32.
+    pub q: B,
+    /// Normalised keys, `[rows, key_heads * key_dim]`, f32.
+    pub k: B,
+    /// Values after the convolution, `[rows, value_heads * value_dim]`, f32.
+    pub v: B,
+    /// Log decay `g <= 0`, `[rows, value_heads]`, f32.
+    pub g: B,
+    /// Write strength in (0, 1), `[rows, value_heads]`, f32.
+    pub beta: B,
+    /// Corrections `u = beta * (v - S^T k)`, `[rows, value_heads * value_dim]`, f32; written by
+    /// [`Ops::gdn_verify`].
+    pub u: B,
+}
+
+/// The operations of one rank.
+///
+/// A buffer is a matrix of rows; an operation writes the first `rows` rows of its output, taken
+/// from its input or the batch. All collectives sum in rank order, so every rank holds the same
+/// bits.
+pub trait Ops: Sized {
+    /// A matrix on the device with room for a fixed number of rows.
+    type Buf;
+    /// The weight of a linear map, `[out, in]`, in the device's preferred layout.
+    type Weight;
+    /// One layer's paged key/value cache.
+    type Kv;
+
+    /// This rank.
+    fn rank(&self) -> usize;
+    /// Number of ranks.
+    fn ranks(&self) -> usize;
+
+    /// A buffer of `rows x width`; contents are unspecified.
+    fn alloc(&self, rows: usize, width: usize, dtype: Dtype) -> Result<Self::Buf>;
+    /// A buffer filled from the host, row-major.
+    fn upload(&self, data: &[f32], rows: usize, width: usize, dtype: Dtype) -> Result<Self::Buf>;
+    /// A linear weight `[out, in]` from row-major values.
+    fn weight(&self, data: Vec<f32>, out: usize, input: usize) -> Result<Self::Weight>;
+    /// A zeroed cache of `blocks` blocks of [`Ops::block_size`] tokens.
+    fn kv(&self, dims: KvDims, blocks: usize) -> Result<Self::Kv>;
+    /// Tokens per cache block.
+    fn block_size(&self) -> usize;
+    /// Rows `rows` of `x` on the host, row-major, in f32.
+    fn read(&self, x: &Self::Buf, rows: std::ops::Range<usize>) -> Result<Vec<f32>>;
+    /// Sets rows `rows` of `x` to zero.
+    fn zero(&self, x: &mut Self::Buf, rows: std::ops::Range<usize>) -> Result<()>;
+
+    /// Called before the first operation of a pass: the device copies what the pass needs of the
+    /// batch (positions, lengths, tables).
+    fn begin(&self, batch: &Batch) -> Result<()>;
+
+    /// Rows of `table` (`[vocab shard, width]`, first id `first`); ids outside the shard give zeros.
+    fn embed(
+        &self,
+        ids: &[u32],
+        table: &Self::Weight,
+        first: u32,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+    /// `out[i] = x[rows[i]]`.
+    fn gather(&self, x: &Self::Buf, rows: &[u32], out: &mut Self::Buf) -> Result<()>;
+    /// Copies the first `rows` rows of `x` into columns `column..` of `out`.
+    fn copy_columns(
+        &self,
+        x: &Self::Buf,
+        rows: usize,
+        out: &mut Self::Buf,
+        column: usize,
+    ) -> Result<()>;
+    /// `out = x W^T` for the first `rows` rows.
+    fn linear(
+        &self,
+        x: &Self::Buf,
+        rows: usize,
+        w: &Self::Weight,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+
+    /// RMS norm over the whole row, `w` of shape `[1, width]`.
+    fn rms_norm(
+        &self,
+        x: &Self::Buf,
+        rows: usize,
+        w: &Self::Buf,
+        kind: NormKind,
+        eps: f32,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+    /// `residual += delta`, then `out = norm(residual)`.
+    #[allow(clippy::too_many_arguments)]
+    fn add_rms_norm(
+        &self,
+        delta: &Self::Buf,
+        rows: usize,
+        residual: &mut Self::Buf,
+        w: &Self::Buf,
+        kind: NormKind,
+        eps: f32,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+    /// `residual += delta`.
+    fn add(&self, delta: &Self::Buf, rows: usize, residual: &mut Self::Buf) -> Result<()>;
+    /// `out = silu(x[:, ..m]) * x[:, m..]` for `x` of width `2 m`.
+    fn swiglu(&self, x: &Self::Buf, rows: usize, out: &mut Self::Buf) -> Result<()>;
+
+    /// Convolution, SiLU, l2 norm and gates (qwen35 3.3, steps 2 to 6) of the packed projection
+    /// `[q | k | v | z | b | a]`. Each row convolves over its ancestors; those before the segment
+    /// come from `conv_state` (`[slots, conv_state_len]`), which stays as it is.
+    /// `conv_w` is `[conv_channels, conv_kernel]`, `a_log` and `dt_bias` are `[1, value_heads]`.
+    #[allow(clippy::too_many_arguments)]
+    fn gdn_prepare(
+        &self,
+        dims: GdnDims,
+        proj: &Self::Buf,
+        conv_w: &Self::Buf,
+        a_log: &Self::Buf,
+        dt_bias: &Self::Buf,
+        conv_state: &Self::Buf,
+        batch: &Batch,
+        rows: &mut GdnRows<Self::Buf>,
+    ) -> Result<()>;
+    /// Chunked form (qwen35 3.4): outputs `[rows, value_width]` and the states (`[slots,
+    /// state_len]`) after the last row of each segment. Chains only.
+    fn gdn_prefill(
+        &self,
+        dims: GdnDims,
+        rows: &GdnRows<Self::Buf>,
+        batch: &Batch,
+        state: &mut Self::Buf,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+    /// Output-only form for chains and trees (dflash 6.2, 7.2): reads the states, writes outputs
+    /// and `rows.u`.
+    fn gdn_verify(
+        &self,
+        dims: GdnDims,
+        rows: &mut GdnRows<Self::Buf>,
+        batch: &Batch,
+        state: &Self::Buf,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+    /// Folds the kept rows of each segment into its state: `S = e^G S + sum e^(G - G_j) k_j u_j^T`.
+    fn gdn_commit(
+        &self,
+        dims: GdnDims,
+        rows: &GdnRows<Self::Buf>,
+        batch: &Batch,
+        keep: &Keep,
+        state: &mut Self::Buf,
+    ) -> Result<()>;
+    /// Moves the convolution states past the kept rows of `proj`.
+    fn conv_commit(
+        &self,
+        dims: GdnDims,
+        proj: &Self::Buf,
+        batch: &Batch,
+        keep: &Keep,
+        conv_state: &mut Self::Buf,
+    ) -> Result<()>;
+    /// Per value head: `out = norm(x) * w * silu(z)`, `z` taken from the packed projection.
+    #[allow(clippy::too_many_arguments)]
+    fn gated_norm(
+        &self,
+        dims: GdnDims,
+        x: &Self::Buf,
+        proj: &Self::Buf,
+        rows: usize,
+        w: &Self::Buf,
+        eps: f32,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+
+    /// From the packed projection `[q (+ gate) | k | v]`: normed and rotated queries into `q`,
+    /// normed and rotated keys and plain values into the cache at token `past + i` of each row `i`.
+    #[allow(clippy::too_many_arguments)]
+    fn attention_prepare(
+        &self,
+        dims: AttentionDims,
+        proj: &Self::Buf,
+        q_norm: &Self::Buf,
+        k_norm: &Self::Buf,
+        rope: &RopeTable<Self::Buf>,
+        batch: &Batch,
+        q: &mut Self::Buf,
+        kv: &mut Self::Kv,
+    ) -> Result<()>;
+    /// Keys and values only, from `proj = [k | v]`: how the drafter takes in committed context.
+    fn kv_append(
+        &self,
+        dims: AttentionDims,
+        proj: &Self::Buf,
+        k_norm: &Self::Buf,
+        rope: &RopeTable<Self::Buf>,
+        batch: &Batch,
+        kv: &mut Self::Kv,
+    ) -> Result<()>;
+    /// Softmax attention of each row over its context and the rows of its segment that `mask`
+    /// lets it see; times `sigmoid(gate)` (from `proj`) when the layer is gated.
+    #[allow(clippy::too_many_arguments)]
+    fn attention(
+        &self,
+        dims: AttentionDims,
+        q: &Self::Buf,
+        proj: &Self::Buf,
+        kv: &Self::Kv,
+        mask: AttentionMask,
+        batch: &Batch,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+    /// Moves the kept rows' keys and values to the tokens right behind the committed context.
+    fn kv_commit(&self, dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Self::Kv) -> Result<()>;
+
+    /// Sum over the ranks, in place, of the first `rows` rows.
+    fn all_reduce(&self, x: &mut Self::Buf, rows: usize) -> Result<()>;
+    /// The ranks' columns side by side: `[rows, width]` to `[rows, ranks * width]`.
+    fn all_gather(&self, x: &Self::Buf, rows: usize, out: &mut Self::Buf) -> Result<()>;
+}

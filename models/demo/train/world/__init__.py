@@ -1,0 +1,5 @@
+"""The small world the demo pair lives in: a deterministic generator of checkable chats."""
+
+from .dialogue import KINDS, Dialogue, dialogue, held_out
+
+__all__ = ["KINDS", "Dialogue", "dialogue", "held_out"]
