@@ -39,10 +39,11 @@ def visibility(q_at, k_at, causal, window):
 
 
 class Drafter:
-    """`sliding_causal=False`, `window` and `config` changes exist for the negative controls."""
+    """`sliding_causal=False` and changes of the config exist for the negative controls."""
 
-    def __init__(self, folder, **changes):
+    def __init__(self, folder, sliding_causal=True, **changes):
         self.config = {**load_config(folder), **changes}
+        self.sliding_causal = sliding_causal
         self.tensors = weights.read(folder)
         self.eps = self.config["rms_norm_eps"]
 
@@ -50,7 +51,9 @@ class Drafter:
         """(causal inside the block, window) of one layer type."""
         sliding = kind == "sliding_attention"
         causal = self.config.get("is_causal")
-        return sliding if causal is None else causal, self.config["sliding_window"] if sliding else None
+        if causal is None:
+            causal = sliding and self.sliding_causal
+        return causal, self.config["sliding_window"] if sliding else None
 
     def forward(self, features, block):
         """features [context, taps * hidden], block [block_size, hidden] raw embeddings -> final-normed hidden."""

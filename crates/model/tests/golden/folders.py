@@ -13,7 +13,7 @@ TARGET = dict(
     model_type="qwen3_5_text",
     vocab_size=512,
     hidden_size=64,
-    intermediate_size=128,
+    intermediate_size=96,
     num_hidden_layers=8,
     layer_types=([GDN] * 3 + [ATTENTION]) * 2,
     full_attention_interval=4,
@@ -57,9 +57,9 @@ TARGET = dict(
 FLAT = {
     **TARGET,
     "architectures": ["Qwen3_5ForCausalLM"],
-    "vocab_size": 256,
+    "vocab_size": 192,
     "hidden_size": 48,
-    "intermediate_size": 96,
+    "intermediate_size": 64,
     "num_hidden_layers": 4,
     "head_dim": 16,
     "linear_num_value_heads": 4,
@@ -83,7 +83,7 @@ DRAFTER = dict(
     block_size=16,
     dflash_config=dict(mask_token_id=500, target_layer_ids=[1, 2, 3, 4, 5]),
     hidden_size=64,
-    intermediate_size=128,
+    intermediate_size=96,
     num_hidden_layers=3,
     num_attention_heads=4,
     num_key_value_heads=2,
@@ -274,7 +274,7 @@ def save(tensors, path):
 def write_target(folder):
     """The multimodal release: nested text_config, `model.language_model.` prefix, one file."""
     folder.mkdir(parents=True, exist_ok=True)
-    random = Random(5)
+    random = Random(8)
     tensors = target_tensors(random, TARGET, "model.language_model.")
     save(tensors | mtp_tensors(random, TARGET) | visual_tensors(random), folder / "model.safetensors")
     config = dict(

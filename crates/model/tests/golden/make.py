@@ -111,12 +111,12 @@ def main():
     target_goldens("target", seed=11)
     target_goldens("target_flat", seed=12)
     window = folders.DRAFTER["sliding_window"]
-    tensors, moved = drafter_goldens(
-        "drafter", (64, 3000), {"bidirectional": {"sliding_causal": False}, "window_plus_one": {"sliding_window": window + 1}}
-    )
+    controls = {"bidirectional": {"sliding_causal": False}, "window_plus_one": {"sliding_window": window + 1}}
+    tensors, moved = drafter_goldens("drafter", (64, 3000), controls)
     save("drafter_goldens.safetensors", tensors | step_golden(), {"max change by control": moved})
     controls = {"bidirectional": {"is_causal": None}, "plain_rope": {"rope_scaling": None}}
-    save("drafter_variant_goldens.safetensors", *(lambda t, m: (t, {"max change by control": m}))(*drafter_goldens("drafter_variant", (64,), controls)))
+    tensors, moved = drafter_goldens("drafter_variant", (64,), controls)
+    save("drafter_variant_goldens.safetensors", tensors, {"max change by control": moved})
     tensors, worst = gdn.fixtures()
     save("gdn.safetensors", tensors, {"max difference of recurrent and chunked form": worst})
 
