@@ -1,16 +1,21 @@
-"""Goldens of a trained target folder: last rows of logits of three rendered chats."""
+"""Goldens of a trained target folder: the last rows of logits of three rendered chats."""
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import hashed
 import huggingface
+import weights
 from reference import Target
 
 ROWS = 8
 CHATS = (
-    [{"role": "user", "content": "What is 12 + 30?"}],
+    [
+        {"role": "system", "content": "You are a careful assistant. Think step by step and then give only the number, without a unit."},
+        {"role": "user", "content": "I bought 12 apples and then 30 more, and I gave 5 of them away. How many are left?"},
+    ],
     [
         {"role": "system", "content": "You are a helpful assistant. Answer briefly."},
         {"role": "user", "content": "Hello! What can you do?"},
@@ -31,7 +36,7 @@ def rendered(folder):
     """The chats as ids; a folder without a tokenizer gets hashed ids of like lengths."""
     path = folder / "tokenizer.json"
     if not path.exists():
-        vocab = huggingface.weights.text_config(folder)["vocab_size"]
+        vocab = weights.text_config(folder)["vocab_size"]
         return [hashed.token_ids(30 + i, n, vocab) for i, n in enumerate((60, 150, 300))]
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_file(str(path)))
     template = (folder / "chat_template.jinja").read_text()
@@ -39,7 +44,7 @@ def rendered(folder):
         tokenizer.apply_chat_template(chat, chat_template=template, tokenize=False, add_generation_prompt=True)
         for chat in CHATS
     ]
-    return [torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"]).numpy() for text in texts]
+    return [np.array(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
 
 
 def goldens(folder):
@@ -47,6 +52,7 @@ def goldens(folder):
     model, reference = huggingface.load(folder), Target(folder)
     tensors, errors = {}, huggingface.Errors()
     for i, ids in enumerate(rendered(folder)):
+        assert 60 <= len(ids) <= 300, f"chat {i} has {len(ids)} tokens"
         logits = huggingface.logits(model, ids)[-ROWS:]
         errors.note("logits", logits, reference.forward(ids)["logits"][-ROWS:])
         tensors |= {f"chat{i}.ids": torch.from_numpy(ids), f"chat{i}.logits": logits}
