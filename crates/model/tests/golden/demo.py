@@ -27,6 +27,12 @@ CHATS = (
         {"role": "assistant", "content": "7 * 8 = 56."},
         {"role": "user", "content": "Now subtract 6 from that."},
         {"role": "assistant", "content": "56 - 6 = 50."},
+        {"role": "user", "content": "Divide that by 5, and write a Python function that does all three steps for any pair."},
+        {
+            "role": "assistant",
+            "content": "50 / 5 = 10.\n\n```python\ndef steps(a, b):\n    product = a * b\n    rest = product - 6\n"
+            "    return rest / 5\n\n\nprint(steps(7, 8))\n```\n\nThe call prints 10.0, because the division gives a float.",
+        },
         {"role": "user", "content": "Is the result even? Say yes or no, and then list all of its divisors in order."},
     ],
 )
