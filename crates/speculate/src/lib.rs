@@ -1,7 +1,28 @@
 //! Speculative decoding without tensors: proposals, verification, sampling.
+//!
+//! A step drafts with [`draft_chain`], runs the target over anchor and drafts, decides with
+//! [`verify`] and ends with [`cut`]. `position` is always the sequence position of the token
+//! being chosen, and the noise of a choice depends on it and the seed alone.
 
+mod cut;
+mod distribution;
+mod draft;
+mod error;
+mod filter;
+mod history;
+mod noise;
 mod params;
 mod proposal;
+mod sample;
+mod verify;
 
+pub use cut::{Cut, End, cut};
+pub use distribution::Distribution;
+pub use draft::{draft, draft_chain};
+pub use error::Error;
+pub use filter::{argmax, distribution};
+pub use history::History;
 pub use params::SamplingParams;
-pub use proposal::{Commit, Distribution, Proposal, Proposer};
+pub use proposal::{Commit, Drafting, Proposal, Proposer};
+pub use sample::sample;
+pub use verify::{Rule, verify};

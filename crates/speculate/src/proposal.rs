@@ -1,11 +1,4 @@
-/// Probabilities of the tokens that survive the filters, likeliest first; they sum to one.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Distribution {
-    /// Token ids.
-    pub tokens: Vec<u32>,
-    /// Probability of each token.
-    pub probs: Vec<f32>,
-}
+use crate::{Distribution, History, SamplingParams};
 
 /// Drafts to be verified behind the anchor (the last bonus token), which is row 0 of the pass;
 /// draft `i` is row `i + 1`.
@@ -13,7 +6,8 @@ pub struct Distribution {
 pub struct Proposal {
     /// Drafted tokens; empty for a step without speculation.
     pub tokens: Vec<u32>,
-    /// For each draft the distribution it was sampled from; `None` for greedy (one-hot) drafts.
+    /// For each draft the distribution it was sampled from, which [`crate::Rule::Residual`]
+    /// needs; `None` for greedy (one-hot) drafts.
     pub distributions: Option<Vec<Distribution>>,
     /// For a tree: the parent row of each draft (0 is the anchor), parents first. A chain without.
     pub parents: Option<Vec<u32>>,
@@ -30,14 +24,48 @@ pub struct Commit {
     pub bonus: u32,
 }
 
-/// A source of drafts. `T` is what it may look at of the target (hidden states, say).
+/// A sequence that asks for drafts.
+pub struct Drafting<'a> {
+    /// Slot of its states.
+    pub slot: usize,
+    /// Committed tokens; the anchor has this position and the first draft the next one.
+    pub past: usize,
+    /// Cache blocks in order, with room for the proposer's rows behind `past`.
+    pub blocks: &'a [u32],
+    /// Last bonus token, not yet committed.
+    pub anchor: u32,
+    /// Most drafts wanted, at least one.
+    pub max_drafts: usize,
+    /// How the sequence samples.
+    pub sampling: &'a SamplingParams,
+    /// Its tokens so far, the anchor included; comes back as it was.
+    pub history: &'a mut History,
+}
+
+/// A source of drafts. `T` is the target as it stands after its last pass: where a proposer finds
+/// hidden states, embeddings and the head.
 ///
 /// Invariant: between steps [`Proposer::context`] equals the committed length of the sequence,
-/// also after steps that did not draft.
+/// also after steps that did not draft. It holds because every pass of the target is observed.
 pub trait Proposer<T: ?Sized> {
-    /// Failure of the device.
+    /// Failure of the device or of sampling.
     type Error;
 
-    /// Committed tokens of sequence `slot` that the proposer has taken in.
-    fn context(&self, slot: usize) -> usize;
+    /// Forgets what it knows of the sequence in `slot`.
+    fn reset(&mut self, target: &mut T, slot: usize) -> Result<(), Self::Error>;
+
+    /// Takes in the committed rows of the target's last pass: for each of its segments the kept
+    /// rows as indices within the segment, in path order.
+    fn observe(&mut self, target: &mut T, keep: &[Vec<u32>]) -> Result<(), Self::Error>;
+
+    /// A proposal of at most `max_drafts` tokens for each sequence.
+    fn propose(
+        &mut self,
+        target: &mut T,
+        sequences: &mut [Drafting<'_>],
+    ) -> Result<Vec<Proposal>, Self::Error>;
+
+    /// Committed tokens of the sequence in `slot` that the proposer has taken in; `None` when it
+    /// keeps no context.
+    fn context(&self, slot: usize) -> Option<usize>;
 }
