@@ -1,0 +1,285 @@
+//! Messages of a conversation: reading them (API section 1.3) and bringing them into an order
+//! that the chat template accepts.
+
+use serde_json::{Map, Value};
+
+use crate::error::ApiError;
+use crate::openai::fields::Fields;
+
+/// Who speaks, in the template's words; `developer` is system and `function` is tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Instructions.
+    System,
+    /// The person, or the program in front of us.
+    User,
+    /// The model.
+    Assistant,
+    /// A result of a tool call.
+    Tool,
+}
+
+/// A call that the model made earlier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolCall {
+    /// Name of the function.
+    pub name: String,
+    /// Arguments in the order in which they were given.
+    pub arguments: Map<String, Value>,
+}
+
+/// One message with its content flattened to text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// All text parts; "" if there were none.
+    pub content: String,
+    /// Thoughts of an earlier answer.
+    pub reasoning: Option<String>,
+    /// Calls of an earlier answer.
+    pub tool_calls: Vec<ToolCall>,
+}
+
+impl Message {
+    /// A message with text only.
+    pub fn text(role: Role, content: impl Into<String>) -> Self {
+        Self {
+            role,
+            content: content.into(),
+            reasoning: None,
+            tool_calls: Vec::new(),
+        }
+    }
+
+    /// Would the template take this for a question of the user (qwen35 section 6.2, point 4)?
+    fn is_query(&self) -> bool {
+        let content = crate::template::python_strip(&self.content);
+        self.role == Role::User
+            && !(content.starts_with("<tool_response>") && content.ends_with("</tool_response>"))
+    }
+}
+
+/// Reads `messages`. Remarks that do not stop the request go to `notices`.
+///
+/// # Errors
+/// 400 with the index of the message for unknown roles, wrong types and content that is no text.
+pub fn parse(list: &[Value], notices: &mut Vec<String>) -> Result<Vec<Message>, ApiError> {
+    if list.is_empty() {
+        return Err(ApiError::invalid_value("messages", "messages is empty"));
+    }
+    list.iter()
+        .enumerate()
+        .map(|(i, value)| parse_message(value, &format!("messages[{i}]"), notices))
+        .collect()
+}
+
+fn parse_message(
+    value: &Value,
+    path: &str,
+    notices: &mut Vec<String>,
+) -> Result<Message, ApiError> {
+    let fields = Fields::of(value, path)?;
+    let role = match fields.string("role")? {
+        None => return Err(ApiError::missing(&fields.path_of("role"))),
+        Some("system" | "developer") => Role::System,
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("tool" | "function") => Role::Tool,
+        Some(other) => {
+            let path = fields.path_of("role");
+            let message = format!(
+                "{path} must be system, developer, user, assistant or tool, but is {}",
+                crate::error::clipped(&format!("{other:?}"))
+            );
+            return Err(ApiError::invalid_value(&path, message));
+        }
+    };
+    let mut message = Message::text(role, "");
+    let separator = if role == Role::Tool { "\n" } else { "" };
+    let content_path = fields.path_of("content");
+    match fields.get("content") {
+        Some(content) => read_content(content, &content_path, separator, &mut message)?,
+        None if matches!(role, Role::User | Role::System) => {
+            return Err(ApiError::missing(&content_path));
+        }
+        None => {}
+    }
+    if role == Role::Assistant {
+        let thoughts = [
+            fields.string("reasoning_content")?,
+            fields.string("reasoning")?,
+        ];
+        let thoughts = thoughts.into_iter().flatten().find(|text| !text.is_empty());
+        if let Some(text) = thoughts {
+            message.reasoning = Some(text.to_owned());
+        }
+        message.tool_calls = read_tool_calls(&fields, notices)?;
+    }
+    Ok(message)
+}
+
+/// Text of a string or of a list of parts; parts with thoughts go to `reasoning`.
+fn read_content(
+    content: &Value,
+    path: &str,
+    separator: &str,
+    message: &mut Message,
+) -> Result<(), ApiError> {
+    let parts = match content {
+        Value::String(text) => {
+            message.content.clone_from(text);
+            return Ok(());
+        }
+        Value::Array(parts) => parts,
+        other => {
+            return Err(ApiError::wrong_type(
+                path,
+                "a string or a list of parts",
+                other,
+            ));
+        }
+    };
+    let mut texts = Vec::with_capacity(parts.len());
+    for (i, part) in parts.iter().enumerate() {
+        let path = format!("{path}[{i}]");
+        if let Value::String(text) = part {
+            texts.push(text.as_str());
+            continue;
+        }
+        let part = Fields::of(part, &*path)?;
+        let kind = part.string("type")?.unwrap_or("text");
+        let required = |name: &str| {
+            part.string(name)?
+                .ok_or_else(|| ApiError::missing(&part.path_of(name)))
+        };
+        match kind {
+            "text" | "input_text" | "output_text" => texts.push(required("text")?),
+            "refusal" => texts.push(required("refusal")?),
+            "thinking" | "reasoning" | "reasoning_text" => {
+                let text = match part.string("thinking")? {
+                    Some(text) => text,
+                    None => required("text")?,
+                };
+                message.reasoning.get_or_insert_default().push_str(text);
+            }
+            other => {
+                return Err(ApiError::unsupported_content(
+                    &path,
+                    &crate::error::clipped(other),
+                ));
+            }
+        }
+    }
+    message.content = texts.join(separator);
+    Ok(())
+}
+
+fn read_tool_calls(message: &Fields, notices: &mut Vec<String>) -> Result<Vec<ToolCall>, ApiError> {
+    let list = message.list("tool_calls")?.unwrap_or_default();
+    let mut calls = Vec::with_capacity(list.len());
+    for (i, value) in list.iter().enumerate() {
+        let path = format!("{}[{i}]", message.path_of("tool_calls"));
+        let call = Fields::of(value, &*path)?;
+        let function = call
+            .object("function")?
+            .ok_or_else(|| ApiError::missing(&call.path_of("function")))?;
+        let name = function
+            .string("name")?
+            .ok_or_else(|| ApiError::missing(&function.path_of("name")))?;
+        let arguments_path = function.path_of("arguments");
+        let arguments = match function.get("arguments") {
+            None => Map::new(),
+            Some(Value::Object(arguments)) => arguments.clone(),
+            Some(Value::String(text)) => parse_arguments(text, &arguments_path, notices),
+            Some(other) => {
+                return Err(ApiError::wrong_type(
+                    &arguments_path,
+                    "a string with JSON, or an object",
+                    other,
+                ));
+            }
+        };
+        calls.push(ToolCall {
+            name: name.to_owned(),
+            arguments,
+        });
+    }
+    Ok(calls)
+}
+
+/// Arguments from their JSON text. A call that was cut off earlier must not block the rest of
+/// the conversation, so text that is no JSON object stands for no arguments.
+fn parse_arguments(text: &str, path: &str, notices: &mut Vec<String>) -> Map<String, Value> {
+    if text.trim().is_empty() {
+        return Map::new();
+    }
+    serde_json::from_str(text).unwrap_or_else(|error| {
+        notices.push(format!(
+            "{path} is not a JSON object ({error}); the call is shown without arguments"
+        ));
+        Map::new()
+    })
+}
+
+/// Brings messages into the order that the template demands.
+///
+/// - A leading run of system messages becomes one, joined by blank lines.
+/// - A later system message stays in place, inside the turn before it (user or tool), else at
+///   the front of the turn after it, else as a user turn. Moving it to the front would change
+///   the prompt's beginning, and with it the cached prefix, on every turn.
+/// - If no user has asked anything (a client cut the history), an empty user turn comes first.
+///
+/// # Errors
+/// 400 if there is nothing but system messages.
+pub fn normalize(messages: Vec<Message>) -> Result<Vec<Message>, ApiError> {
+    let mut result: Vec<Message> = Vec::with_capacity(messages.len() + 1);
+    let mut pending: Option<String> = None;
+    for mut message in messages {
+        if message.role == Role::System {
+            place_system(message.content, &mut result, &mut pending);
+            continue;
+        }
+        if let Some(text) = pending.take() {
+            if message.role == Role::Assistant {
+                result.push(Message::text(Role::User, text));
+            } else {
+                message.content = joined(&text, &message.content);
+            }
+        }
+        result.push(message);
+    }
+    if let Some(text) = pending {
+        result.push(Message::text(Role::User, text));
+    }
+    let first_turn = usize::from(result.first().is_some_and(|m| m.role == Role::System));
+    if result.len() == first_turn {
+        let message = "messages has no user message";
+        return Err(ApiError::invalid_value("messages", message));
+    }
+    if !result.iter().any(Message::is_query) {
+        result.insert(first_turn, Message::text(Role::User, ""));
+    }
+    Ok(result)
+}
+
+fn place_system(text: String, result: &mut Vec<Message>, pending: &mut Option<String>) {
+    if let Some(waiting) = pending {
+        *waiting = joined(waiting, &text);
+        return;
+    }
+    match result.last_mut() {
+        None => result.push(Message::text(Role::System, text)),
+        Some(last) if last.role == Role::Assistant => *pending = Some(text),
+        Some(last) => last.content = joined(&last.content, &text),
+    }
+}
+
+/// Both texts with a blank line between, if neither is empty.
+fn joined(first: &str, second: &str) -> String {
+    match (first.is_empty(), second.is_empty()) {
+        (true, _) => second.to_owned(),
+        (_, true) => first.to_owned(),
+        _ => format!("{first}\n\n{second}"),
+    }
+}

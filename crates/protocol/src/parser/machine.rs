@@ -1,0 +1,557 @@
+//! The states of an answer: thoughts, content, and the inside of a call.
+
+use super::arguments::ArgumentWriter;
+use super::lexer::{THINK_CLOSE, THINK_OPEN, TOOL_CLOSE, TOOL_OPEN, is_tag, spelled};
+use super::look::{Ahead, Look, Opening};
+use super::schema::{declares, types_of};
+use super::text::{Answer, Trimmed};
+use super::{Delta, End, FinishReason, InitialState, ParserConfig};
+use crate::openai::Tool;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Thoughts, up to `</think>` or a whole call.
+    Reasoning,
+    /// The answer; also between calls.
+    Content,
+    /// Inside a function, between its parameters.
+    Body,
+    /// Inside a parameter's value.
+    Value,
+}
+
+/// The call that is open.
+#[derive(Debug, Default)]
+struct Call {
+    index: usize,
+    /// Declared schema of the arguments; null for an undeclared function.
+    arguments: serde_json::Value,
+    seen: Vec<String>,
+    writer: ArgumentWriter,
+    value: Value,
+}
+
+/// The value that is open.
+#[derive(Debug, Default)]
+struct Value {
+    /// Nothing of it has been looked at.
+    at_start: bool,
+    /// A line end follows the opening tag: the usual form.
+    on_own_lines: bool,
+    /// Part of it is written.
+    fed: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Machine {
+    /// Marked text that is not decided.
+    input: Vec<u8>,
+    /// Bytes of `input` that are done with.
+    at: usize,
+    state: State,
+    config: ParserConfig,
+    reasoning: Trimmed,
+    content: Answer,
+    /// Literal `<think>`s in the content whose partner has not come.
+    open_thinks: usize,
+    /// A call has begun and its wrapper's end has not come.
+    in_wrapper: bool,
+    /// Up to here a call within the thoughts has been searched for its end.
+    searched: usize,
+    call: Call,
+    calls_begun: usize,
+    calls_ended: usize,
+    only_call_done: bool,
+    deltas: Vec<Delta>,
+}
+
+impl Machine {
+    pub(super) fn new(mut config: ParserConfig) -> Self {
+        let state = match config.initial {
+            InitialState::ThinkOpen => State::Reasoning,
+            InitialState::ThinkClosed => State::Content,
+        };
+        Self {
+            input: Vec::new(),
+            at: 0,
+            state,
+            reasoning: Trimmed::default(),
+            content: Answer::new(std::mem::take(&mut config.stop)),
+            config,
+            open_thinks: 0,
+            in_wrapper: false,
+            searched: 0,
+            call: Call::default(),
+            calls_begun: 0,
+            calls_ended: 0,
+            only_call_done: false,
+            deltas: Vec::new(),
+        }
+    }
+
+    /// Where the lexer appends.
+    pub(super) fn input(&mut self) -> &mut Vec<u8> {
+        &mut self.input
+    }
+
+    pub(super) fn in_reasoning(&self) -> bool {
+        self.state == State::Reasoning
+    }
+
+    pub(super) fn stopped(&self) -> bool {
+        self.only_call_done || self.content.hit().is_some()
+    }
+
+    pub(super) fn stop_string(&self) -> Option<&str> {
+        self.content.hit()
+    }
+
+    pub(super) fn take_deltas(&mut self) -> Vec<Delta> {
+        std::mem::take(&mut self.deltas)
+    }
+
+    /// Decides all that the input so far decides.
+    pub(super) fn advance(&mut self) {
+        self.run(false);
+    }
+
+    /// Decides the rest and ends the answer.
+    pub(super) fn finish(&mut self, end: End) {
+        let cut_off = end == End::Length && !self.stopped();
+        if cut_off {
+            self.run(false);
+            self.release_undecided();
+            let held = self.reasoning.take_held();
+            self.emit_reasoning(held);
+        } else {
+            self.run(true);
+            self.close_call();
+        }
+        let pending = self.content.flush();
+        self.emit_content(pending);
+        if cut_off {
+            let held = self.content.take_held();
+            self.emit_content(held);
+        }
+        let reason = match (cut_off, self.calls_ended) {
+            (true, _) => FinishReason::Length,
+            (false, 0) => FinishReason::Stop,
+            (false, _) => FinishReason::ToolCalls,
+        };
+        self.deltas.push(Delta::Finish(reason));
+    }
+
+    fn run(&mut self, complete: bool) {
+        while !self.stopped() && self.step(complete) {}
+        if self.stopped() {
+            self.at = self.input.len();
+        }
+        self.input.drain(..self.at);
+        self.at = 0;
+    }
+
+    /// One step; false when more input has to come first.
+    fn step(&mut self, complete: bool) -> bool {
+        match self.state {
+            State::Reasoning => self.step_reasoning(complete),
+            State::Content => self.step_content(complete),
+            State::Body => self.step_body(complete),
+            State::Value => self.step_value(complete),
+        }
+    }
+
+    fn ahead(&self, complete: bool) -> Ahead<'_> {
+        Ahead {
+            text: &self.input[self.at..],
+            complete,
+        }
+    }
+
+    fn find(&self, wanted: impl Fn(u8) -> bool) -> Option<usize> {
+        self.input[self.at..].iter().position(|&byte| wanted(byte))
+    }
+
+    /// The next `length` bytes as plain text.
+    fn take(&mut self, length: usize) -> String {
+        let text = spelled(&self.input[self.at..self.at + length]);
+        self.at += length;
+        text
+    }
+
+    fn calls_allowed(&self) -> bool {
+        !self.config.tools.is_empty()
+    }
+
+    fn step_reasoning(&mut self, complete: bool) -> bool {
+        let calls = self.calls_allowed();
+        let next = self.find(|b| b == THINK_OPEN || b == THINK_CLOSE || (calls && b == TOOL_OPEN));
+        let text = self.take(next.unwrap_or(self.input.len() - self.at));
+        self.feed_reasoning(&text);
+        let Some(&tag) = self.input.get(self.at) else {
+            return false;
+        };
+        match tag {
+            THINK_CLOSE => {
+                self.at += 1;
+                self.state = State::Content;
+            }
+            // The model repeats the opening that the prompt already holds.
+            THINK_OPEN if !self.reasoning.started() => self.at += 1,
+            THINK_OPEN => self.feed_tag_to_reasoning(),
+            _ => match self.whole_call(complete) {
+                Look::Yes(()) => {
+                    self.searched = 0;
+                    self.state = State::Content;
+                }
+                Look::No => {
+                    self.searched = 0;
+                    self.feed_tag_to_reasoning();
+                }
+                Look::More => return false,
+            },
+        }
+        true
+    }
+
+    fn feed_tag_to_reasoning(&mut self) {
+        let text = self.take(1);
+        self.feed_reasoning(&text);
+    }
+
+    /// Does a whole call of a declared function start here? Thoughts often talk about calls, so
+    /// only a call that also ends, before the thoughts do, ends the thoughts.
+    fn whole_call(&mut self, complete: bool) -> Look<()> {
+        let ahead = self.ahead(complete);
+        let body = match ahead.opening(0) {
+            Look::Yes(Opening::Call { name, end }) if declared(&self.config.tools, &name) => end,
+            Look::More => return Look::More,
+            _ => return Look::No,
+        };
+        let mut at = body.max(self.searched);
+        loop {
+            let next = ahead.text[at..]
+                .iter()
+                .position(|&b| b == b'<' || b == THINK_CLOSE);
+            let Some(next) = next else {
+                self.searched = ahead.text.len();
+                return if complete { Look::No } else { Look::More };
+            };
+            at += next;
+            if ahead.text[at] == THINK_CLOSE {
+                return Look::No;
+            }
+            match ahead.function_end(at) {
+                Look::Yes(_) => return Look::Yes(()),
+                Look::No => at += 1,
+                Look::More => {
+                    self.searched = at;
+                    return Look::More;
+                }
+            }
+        }
+    }
+
+    fn step_content(&mut self, complete: bool) -> bool {
+        let calls = self.calls_allowed();
+        let next = self.find(|b| is_tag(b) || (calls && b == b'<'));
+        let text = self.take(next.unwrap_or(self.input.len() - self.at));
+        self.feed_content(&text);
+        if self.stopped() {
+            return false;
+        }
+        let Some(&tag) = self.input.get(self.at) else {
+            return false;
+        };
+        let opening = match tag {
+            THINK_OPEN => {
+                self.open_thinks += 1;
+                Look::No
+            }
+            THINK_CLOSE => {
+                // One that closes nothing is the end of thoughts once more.
+                let closes = self.open_thinks > 0;
+                self.open_thinks = self.open_thinks.saturating_sub(1);
+                if !closes && self.config.initial == InitialState::ThinkOpen {
+                    self.at += 1;
+                    return true;
+                }
+                Look::No
+            }
+            TOOL_CLOSE if self.in_wrapper => {
+                self.at += 1;
+                self.in_wrapper = false;
+                return true;
+            }
+            TOOL_CLOSE => Look::No,
+            TOOL_OPEN if !calls => Look::No,
+            TOOL_OPEN => self.ahead(complete).opening(0),
+            _ => {
+                let tools = &self.config.tools;
+                let is_declared = |name: &str| declared(tools, name);
+                self.ahead(complete).header(0, self.in_wrapper, is_declared)
+            }
+        };
+        match opening {
+            Look::Yes(Opening::Empty { end }) => self.at += end,
+            Look::Yes(Opening::Call { name, end }) => {
+                self.at += end;
+                self.begin_call(name);
+            }
+            Look::No => {
+                let text = self.take(1);
+                self.feed_content(&text);
+            }
+            Look::More => return false,
+        }
+        true
+    }
+
+    fn begin_call(&mut self, name: String) {
+        let pending = self.content.flush();
+        self.emit_content(pending);
+        let tool = self.config.tools.iter().find(|tool| tool.name == name);
+        let index = self.calls_begun;
+        self.call = Call {
+            index,
+            arguments: tool.map(|tool| tool.parameters.clone()).unwrap_or_default(),
+            ..Call::default()
+        };
+        self.calls_begun += 1;
+        self.in_wrapper = true;
+        self.state = State::Body;
+        let id = format!("{}{index}", self.config.call_id_prefix);
+        self.deltas.push(Delta::ToolCallStart { index, id, name });
+    }
+
+    fn step_body(&mut self, complete: bool) -> bool {
+        let blank = self.find(|byte| !byte.is_ascii_whitespace());
+        self.at += blank.unwrap_or(self.input.len() - self.at);
+        let Some(&next) = self.input.get(self.at) else {
+            return false;
+        };
+        let ahead = self.ahead(complete);
+        let (parameter, function_end) = (
+            ahead.literal(0, b"<parameter="),
+            ahead.literal(0, b"</function>"),
+        );
+        let other_function = ahead.literal(0, b"<function=");
+        if let Look::Yes(name_at) = parameter {
+            return self.begin_value(name_at, complete);
+        }
+        if let Look::Yes(end) = function_end {
+            self.at += end;
+            self.close_call();
+        } else if next == TOOL_CLOSE || next == TOOL_OPEN || matches!(other_function, Look::Yes(_))
+        {
+            self.close_call();
+        } else if [parameter, function_end, other_function].contains(&Look::More) {
+            return false;
+        } else {
+            // Stray text between parameters belongs to nothing.
+            self.at += 1;
+            let next = self.find(|byte| byte == b'<' || is_tag(byte));
+            self.at += next.unwrap_or(self.input.len() - self.at);
+        }
+        true
+    }
+
+    fn begin_value(&mut self, name_at: usize, complete: bool) -> bool {
+        match self.ahead(complete).name(name_at) {
+            Look::More => return false,
+            Look::Yes((name, end)) if self.is_parameter_name(name) => {
+                let name = name.to_owned();
+                let types = types_of(&self.call.arguments, &name);
+                self.call.writer.begin_value(&name, types);
+                self.call.seen.push(name);
+                self.call.value = Value {
+                    at_start: true,
+                    ..Value::default()
+                };
+                self.at += end;
+                self.state = State::Value;
+            }
+            // Only this parameter is lost.
+            _ => self.at += name_at,
+        }
+        true
+    }
+
+    fn is_parameter_name(&self, name: &str) -> bool {
+        !name.contains(char::is_whitespace) || declares(&self.call.arguments, name)
+    }
+
+    fn step_value(&mut self, complete: bool) -> bool {
+        if self.call.value.at_start {
+            let Some(&first) = self.input.get(self.at) else {
+                return false;
+            };
+            self.call.value.at_start = false;
+            self.call.value.on_own_lines = first == b'\n';
+            self.at += usize::from(first == b'\n');
+        }
+        let Some(next) = self.find(|byte| byte == b'<' || byte == TOOL_CLOSE) else {
+            let length = self.without_line_end(self.input.len() - self.at);
+            self.feed_value(length);
+            return false;
+        };
+        match self.value_end(next, complete) {
+            Look::Yes(tag_length) => {
+                let length = self.without_line_end(next);
+                self.feed_value(length);
+                self.at += next - length + tag_length;
+                self.end_value();
+            }
+            Look::No => self.feed_value(next + 1),
+            Look::More => {
+                let length = self.without_line_end(next);
+                self.feed_value(length);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// `length`, less one for a line end there: the last one before a closing tag is no part of
+    /// the value.
+    fn without_line_end(&self, length: usize) -> usize {
+        let ends = length > 0 && self.input[self.at + length - 1] == b'\n';
+        length - usize::from(ends)
+    }
+
+    /// Does the value end `offset` bytes ahead? Yes carries the length of a tag to skip.
+    fn value_end(&self, offset: usize, complete: bool) -> Look<usize> {
+        let ahead = self.ahead(complete);
+        let value = &self.call.value;
+        let line_start = match offset {
+            0 => value.on_own_lines && !value.fed,
+            _ => ahead.text[offset - 1] == b'\n',
+        };
+        let at_line_start = |look: Look<usize>| if line_start { look } else { Look::No };
+        let next_parameter = || {
+            let tag = ahead.literal(offset, b"<parameter=");
+            let name = tag.and_then(|at| ahead.name(at));
+            name.and_then(|(name, _)| match self.is_new_parameter(name) {
+                true => Look::Yes(0),
+                false => Look::No,
+            })
+        };
+        ahead
+            .parameter_end(offset)
+            .map(|end| end - offset)
+            .or(|| ahead.function_end(offset).map(|_| 0))
+            .or(|| at_line_start(ahead.last_wrapper_end(offset).map(|_| 0)))
+            .or(|| match line_start || !value.on_own_lines {
+                true => next_parameter(),
+                false => Look::No,
+            })
+    }
+
+    /// Within a value, only a parameter that the call may still get ends it.
+    fn is_new_parameter(&self, name: &str) -> bool {
+        let declared = match self.call.arguments.is_null() {
+            true => self.is_parameter_name(name),
+            false => declares(&self.call.arguments, name),
+        };
+        declared && !self.call.seen.iter().any(|seen| seen == name)
+    }
+
+    fn feed_value(&mut self, length: usize) {
+        if length > 0 {
+            self.call.value.fed = true;
+            let text = self.take(length);
+            self.write_arguments(|writer, out| writer.feed(&text, out));
+        }
+    }
+
+    fn end_value(&mut self) {
+        self.state = State::Body;
+        self.write_arguments(ArgumentWriter::end_value);
+    }
+
+    /// Ends the open call, and its open value with all that is left as its text.
+    fn close_call(&mut self) {
+        if self.state == State::Value {
+            let length = self.without_line_end(self.input.len() - self.at);
+            self.feed_value(length);
+            self.end_value();
+        }
+        if self.state != State::Body {
+            return;
+        }
+        self.write_arguments(ArgumentWriter::end);
+        let index = self.call.index;
+        self.deltas.push(Delta::ToolCallEnd { index });
+        self.calls_ended += 1;
+        self.only_call_done = !self.config.parallel_tool_calls;
+        self.state = State::Content;
+    }
+
+    fn write_arguments(&mut self, write: impl FnOnce(&mut ArgumentWriter, &mut String)) {
+        let mut more = String::new();
+        write(&mut self.call.writer, &mut more);
+        if more.is_empty() {
+            return;
+        }
+        if let Some(Delta::ToolCallArguments { fragment, .. }) = self.deltas.last_mut() {
+            fragment.push_str(&more);
+        } else {
+            let index = self.call.index;
+            let fragment = more;
+            self.deltas
+                .push(Delta::ToolCallArguments { index, fragment });
+        }
+    }
+
+    /// Input that was cut off while it could still become one thing or another. The beginnings of
+    /// a call are dropped: they are neither a call nor meant to be read.
+    fn release_undecided(&mut self) {
+        let rest = &self.input[self.at..];
+        match self.state {
+            State::Reasoning => {
+                let text = self.take(rest.len());
+                self.feed_reasoning(&text);
+            }
+            State::Content if rest.first() == Some(&TOOL_OPEN) => {}
+            State::Content if rest.starts_with(b"<function=") => {}
+            State::Content => {
+                let text = self.take(rest.len());
+                self.feed_content(&text);
+            }
+            State::Body | State::Value => {}
+        }
+    }
+
+    fn feed_reasoning(&mut self, text: &str) {
+        let text = self.reasoning.feed(text);
+        self.emit_reasoning(text);
+    }
+
+    fn feed_content(&mut self, text: &str) {
+        let text = self.content.feed(text);
+        self.emit_content(text);
+    }
+
+    fn emit_reasoning(&mut self, more: String) {
+        if more.is_empty() {
+            return;
+        }
+        match self.deltas.last_mut() {
+            Some(Delta::Reasoning(text)) => text.push_str(&more),
+            _ => self.deltas.push(Delta::Reasoning(more)),
+        }
+    }
+
+    fn emit_content(&mut self, more: String) {
+        if more.is_empty() {
+            return;
+        }
+        match self.deltas.last_mut() {
+            Some(Delta::Content(text)) => text.push_str(&more),
+            _ => self.deltas.push(Delta::Content(more)),
+        }
+    }
+}
+
+fn declared(tools: &[Tool], name: &str) -> bool {
+    tools.iter().any(|tool| tool.name == name)
+}

@@ -1,0 +1,155 @@
+//! The chat template: a Jinja program that turns messages into the prompt, rendered character by
+//! character as Python's jinja2 with Hugging Face's environment does (qwen35 section 6).
+
+mod python;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Rest, Value};
+use minijinja::{Environment, ErrorKind, context};
+
+use crate::error::TemplateError;
+use crate::messages::{Message, Role, ToolCall};
+use crate::openai::Tool;
+
+pub use python::python_strip;
+
+const NAME: &str = "chat_template";
+
+/// A compiled chat template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+}
+
+/// Switches of the template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenderOptions {
+    /// Open a think block in the answer; None leaves it to the template.
+    pub enable_thinking: Option<bool>,
+    /// Keep the thoughts of earlier answers.
+    pub preserve_thinking: bool,
+    /// End with the opening of the assistant's answer.
+    pub add_generation_prompt: bool,
+}
+
+impl Default for RenderOptions {
+    fn default() -> Self {
+        Self {
+            enable_thinking: None,
+            preserve_thinking: false,
+            add_generation_prompt: true,
+        }
+    }
+}
+
+impl ChatTemplate {
+    /// Compiles a template's source.
+    ///
+    /// # Errors
+    /// [`TemplateError::Syntax`].
+    pub fn new(source: impl Into<String>) -> Result<Self, TemplateError> {
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(TemplateError::Syntax)?;
+        let mut environment = Environment::new();
+        environment.set_syntax(syntax);
+        environment.set_unknown_method_callback(python::call_method);
+        environment.add_filter("tojson", python::to_json_filter);
+        environment.add_filter("trim", python::trim_filter);
+        environment.add_function("raise_exception", raise_exception);
+        environment
+            .add_template_owned(NAME, source.into())
+            .map_err(TemplateError::Syntax)?;
+        Ok(Self { environment })
+    }
+
+    /// The prompt for `messages`, which [`crate::messages::normalize`] has put in order.
+    ///
+    /// # Errors
+    /// [`TemplateError::Refused`] with the template's own words, else [`TemplateError::Render`].
+    pub fn render(
+        &self,
+        messages: &[Message],
+        tools: &[Tool],
+        options: RenderOptions,
+    ) -> Result<String, TemplateError> {
+        let tools: Option<Vec<Value>> = (!tools.is_empty()).then(|| {
+            let definitions = tools.iter().map(|tool| &tool.definition);
+            definitions.map(python::from_json).collect()
+        });
+        let template = self
+            .environment
+            .get_template(NAME)
+            .expect("the template was added at construction: this is a bug");
+        let context = context! {
+            messages => messages.iter().map(message_value).collect::<Vec<_>>(),
+            tools => tools,
+            preserve_thinking => options.preserve_thinking,
+            add_generation_prompt => options.add_generation_prompt,
+            // Templates tell "not given" from false.
+            ..options.enable_thinking.map_or(Value::UNDEFINED, |enable| {
+                context! { enable_thinking => enable }
+            })
+        };
+        template
+            .render(context)
+            .map_err(|error| match refusal(&error) {
+                Some(reason) => TemplateError::Refused(reason),
+                None => TemplateError::Render(error),
+            })
+    }
+}
+
+fn message_value(message: &Message) -> Value {
+    let role = match message.role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    let mut fields = vec![
+        ("role", Value::from(role)),
+        ("content", Value::from(message.content.as_str())),
+    ];
+    if let Some(reasoning) = &message.reasoning {
+        fields.push(("reasoning_content", Value::from(reasoning.as_str())));
+    }
+    if !message.tool_calls.is_empty() {
+        let calls = message.tool_calls.iter().map(call_value);
+        fields.push(("tool_calls", Value::from(calls.collect::<Vec<_>>())));
+    }
+    fields.into_iter().collect()
+}
+
+fn call_value(call: &ToolCall) -> Value {
+    let arguments = call.arguments.iter();
+    let arguments: Value = arguments
+        .map(|(name, value)| (name.as_str(), python::from_json(value)))
+        .collect();
+    let function = context! { name => call.name.clone(), arguments => arguments };
+    context! { type => "function", function => function }
+}
+
+/// Marks errors of `raise_exception`, whose text is the template author's, for [`refusal`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refusal(String);
+
+fn raise_exception(message: String, _: Rest<Value>, _: Kwargs) -> Result<Value, minijinja::Error> {
+    let error = minijinja::Error::new(ErrorKind::InvalidOperation, "the template raised");
+    Err(error.with_source(Refusal(message)))
+}
+
+/// The text given to `raise_exception`, if that is what `error` comes from.
+fn refusal(error: &minijinja::Error) -> Option<String> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(Refusal(reason)) = error.downcast_ref() {
+            return Some(reason.clone());
+        }
+        source = error.source();
+    }
+    None
+}
