@@ -120,14 +120,13 @@ fn message_value(message: &Message) -> Value {
         let calls = message.tool_calls.iter().map(call_value);
         fields.push(("tool_calls", Value::from(calls.collect::<Vec<_>>())));
     }
-    fields.into_iter().collect()
+    Value::from_pairs(fields)
 }
 
 fn call_value(call: &ToolCall) -> Value {
     let arguments = call.arguments.iter();
-    let arguments: Value = arguments
-        .map(|(name, value)| (name.as_str(), python::from_json(value)))
-        .collect();
+    let arguments = arguments.map(|(name, value)| (name.as_str(), python::from_json(value)));
+    let arguments = Value::from_pairs(arguments);
     let function = context! { name => call.name.clone(), arguments => arguments };
     context! { type => "function", function => function }
 }

@@ -13,10 +13,10 @@ pub(super) fn from_json(json: &Json) -> Value {
         Json::Bool(value) => Value::from(*value),
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
-        Json::Object(fields) => fields
-            .iter()
-            .map(|(name, value)| (name.as_str(), from_json(value)))
-            .collect(),
+        Json::Object(fields) => {
+            let pairs = fields.iter().map(|(name, value)| (name.as_str(), from_json(value)));
+            Value::from_pairs(pairs)
+        }
         Json::Number(number) => {
             let text = number.to_string();
             if text.contains(['.', 'e', 'E']) {
