@@ -129,7 +129,7 @@ def result(op, a, b):
 def solved(question, expression, lines, answer, **facts):
     """A turn whose working is thought, or shown in the content when not thinking."""
     return Turn([user(question)], "\n".join([f"Work out {expression}."] + lines),
-                f"The answer is {answer}.", {"answer": [answer]}, facts=facts)
+                f"The answer is {answer}.", {"answer": [f"The answer is {answer}."]}, facts=facts, shown=True)
 
 
 def make(rng):

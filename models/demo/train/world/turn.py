@@ -8,7 +8,8 @@ class Turn:
     """`prompt` holds the messages up to the reply; `expect` is the machine-checkable answer.
 
     The reply is a function of the prompt alone, so that a greedy draft can be right.
-    `key` is the text by which training and held-out chats are kept apart.
+    `key` is the text by which training and held-out chats are kept apart; `shown` says that
+    the working belongs in the content when the model does not think.
     """
 
     prompt: list
@@ -19,6 +20,7 @@ class Turn:
     tools: list = field(default_factory=list)
     key: str = ""
     facts: dict = field(default_factory=dict)
+    shown: bool = False
 
     def __post_init__(self):
         if not self.key:
@@ -26,7 +28,10 @@ class Turn:
 
     def reply(self, thinking):
         """The assistant message; without thinking its reasoning is empty."""
-        message = {"role": "assistant", "content": self.content}
+        content = self.content
+        if self.shown and not thinking:
+            content = f"{self.reasoning}\n{content}"
+        message = {"role": "assistant", "content": content}
         message["reasoning_content"] = self.reasoning if thinking else ""
         if self.calls:
             message["tool_calls"] = [
