@@ -113,7 +113,10 @@ fn chats_without_a_question_get_an_empty_one_or_are_refused() {
     ));
     for messages in [json!([]), json!([{"role": "system", "content": "S"}])] {
         let error = prompt(json!({"messages": messages, "stream": true})).unwrap_err();
-        assert_eq!((error.status, error.param.as_deref()), (400, Some("messages")));
+        assert_eq!(
+            (error.status, error.param.as_deref()),
+            (400, Some("messages"))
+        );
     }
 }
 
@@ -143,7 +146,10 @@ fn absent_content_renders_as_empty() {
         prompt_of(json!([{"role": "user", "content": "q"}, assistant, tool]))
     };
     let tool = json!({"role": "tool", "content": "r"});
-    let absent = chat(json!({"role": "assistant", "tool_calls": call}), tool.clone());
+    let absent = chat(
+        json!({"role": "assistant", "tool_calls": call}),
+        tool.clone(),
+    );
     for content in [json!(null), json!(""), json!([])] {
         let assistant = json!({"role": "assistant", "content": content, "tool_calls": call});
         assert_eq!(chat(assistant, tool.clone()), absent);
@@ -195,12 +201,19 @@ fn empty_tools_are_no_tools_and_none_leaves_them_out() {
     let plain = prompt(json!({"messages": messages})).unwrap();
     let tool = json!([{"type": "function", "function": {"name": "f"}}]);
     for tools in [json!(null), json!([])] {
-        assert_eq!(prompt(json!({"messages": messages, "tools": tools})).unwrap(), plain);
+        assert_eq!(
+            prompt(json!({"messages": messages, "tools": tools})).unwrap(),
+            plain
+        );
     }
     let body = json!({"messages": messages, "tools": tool, "tool_choice": "none"});
     assert_eq!(prompt(body).unwrap(), plain);
     let body = json!({"messages": messages, "tools": tool});
-    assert!(prompt(body).unwrap().contains("{\"type\": \"function\", \"function\": {\"name\": \"f\"}}"));
+    assert!(
+        prompt(body)
+            .unwrap()
+            .contains("{\"type\": \"function\", \"function\": {\"name\": \"f\"}}")
+    );
 }
 
 #[test]
@@ -225,7 +238,12 @@ fn every_way_to_switch_thinking_off_works() {
     ];
     for mut body in on {
         body["messages"] = messages.clone();
-        assert!(prompt(body.clone()).unwrap().ends_with("assistant\n<think>\n"), "{body}");
+        assert!(
+            prompt(body.clone())
+                .unwrap()
+                .ends_with("assistant\n<think>\n"),
+            "{body}"
+        );
     }
 }
 
@@ -244,7 +262,8 @@ fn prompts_of_a_tool_loop_extend_each_other() {
     };
     let mut chat = vec![json!({"role": "user", "content": "q"})];
     let ask = |chat: &[Value]| {
-        prompt(json!({"messages": chat, "chat_template_kwargs": {"preserve_thinking": true}})).unwrap()
+        prompt(json!({"messages": chat, "chat_template_kwargs": {"preserve_thinking": true}}))
+            .unwrap()
     };
     for step in 0..4 {
         let before = ask(&chat) + &completion(&format!("step {step}"));
@@ -260,7 +279,13 @@ fn prompts_of_a_tool_loop_extend_each_other() {
 
 #[test]
 fn normalized_messages_never_start_a_late_system_block() {
-    let list = [Role::User, Role::System, Role::Assistant, Role::System, Role::Tool];
+    let list = [
+        Role::User,
+        Role::System,
+        Role::Assistant,
+        Role::System,
+        Role::Tool,
+    ];
     let list = list.map(|role| Message::text(role, "x")).to_vec();
     let normal = messages::normalize(list).unwrap();
     assert!(normal.iter().all(|message| message.role != Role::System));

@@ -175,6 +175,12 @@ impl<'a> Ahead<'a> {
         })
     }
 
+    /// The wrapper's end after a function, at `at` or behind white space: its end.
+    pub(super) fn wrapper_end(self, at: usize) -> Look<usize> {
+        let inside = self.blanks(at);
+        inside.and_then(|at| self.literal(at, &[TOOL_CLOSE]))
+    }
+
     /// The wrapper's end at `at`, with nothing after it.
     pub(super) fn last_wrapper_end(self, at: usize) -> Look<usize> {
         self.literal(at, &[TOOL_CLOSE])

@@ -56,6 +56,8 @@ pub(super) struct Machine {
     open_thinks: usize,
     /// A call has begun and its wrapper's end has not come.
     in_wrapper: bool,
+    /// A call has just ended.
+    after_call: bool,
     /// Up to here a call within the thoughts has been searched for its end.
     searched: usize,
     call: Call,
@@ -80,6 +82,7 @@ impl Machine {
             config,
             open_thinks: 0,
             in_wrapper: false,
+            after_call: false,
             searched: 0,
             call: Call::default(),
             calls_begun: 0,
@@ -121,8 +124,6 @@ impl Machine {
         if cut_off {
             self.run(false);
             self.release_undecided();
-            let held = self.reasoning.take_held();
-            self.emit_reasoning(held);
         } else {
             self.run(true);
             self.close_call();
@@ -130,8 +131,7 @@ impl Machine {
         let pending = self.content.flush();
         self.emit_content(pending);
         if cut_off {
-            let held = self.content.take_held();
-            self.emit_content(held);
+            self.release_white_space();
         }
         let reason = match (cut_off, self.calls_ended) {
             (true, _) => FinishReason::Length,
@@ -252,6 +252,17 @@ impl Machine {
     }
 
     fn step_content(&mut self, complete: bool) -> bool {
+        if self.after_call {
+            match self.ahead(complete).wrapper_end(0) {
+                Look::Yes(end) => {
+                    self.at += end;
+                    self.in_wrapper = false;
+                }
+                Look::No => {}
+                Look::More => return false,
+            }
+            self.after_call = false;
+        }
         let calls = self.calls_allowed();
         let next = self.find(|b| is_tag(b) || (calls && b == b'<'));
         let text = self.take(next.unwrap_or(self.input.len() - self.at));
@@ -482,6 +493,7 @@ impl Machine {
         let index = self.call.index;
         self.deltas.push(Delta::ToolCallEnd { index });
         self.calls_ended += 1;
+        self.after_call = true;
         self.only_call_done = !self.config.parallel_tool_calls;
         self.state = State::Content;
     }
@@ -516,6 +528,21 @@ impl Machine {
             State::Content => {
                 let text = self.take(rest.len());
                 self.feed_content(&text);
+            }
+            State::Body | State::Value => {}
+        }
+    }
+
+    /// White space at the end of text that was cut off is part of it.
+    fn release_white_space(&mut self) {
+        match self.state {
+            State::Reasoning => {
+                let held = self.reasoning.take_held();
+                self.emit_reasoning(held);
+            }
+            State::Content => {
+                let held = self.content.take_held();
+                self.emit_content(held);
             }
             State::Body | State::Value => {}
         }

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// Schemas visited per parameter, so that recursive ones end.
+/// Schemas visited per parameter.
 const MAX_VISITS: usize = 256;
 
 /// A JSON type.
@@ -44,8 +44,8 @@ fn property<'a>(arguments: &'a Value, name: &str) -> Option<&'a Value> {
     let mut walk = Walk::new(arguments);
     let mut queue = vec![arguments];
     while let Some(schema) = queue.pop() {
-        if !walk.visit() {
-            return None;
+        if !walk.visit(schema) {
+            continue;
         }
         if let Some(found) = schema.get("properties").and_then(|list| list.get(name)) {
             return Some(found);
@@ -64,19 +64,23 @@ fn branches(schema: &Value) -> impl DoubleEndedIterator<Item = &Value> {
         .flatten()
 }
 
+/// A walk that meets every schema once, so that recursive ones end.
 struct Walk<'a> {
     root: &'a Value,
-    visits: usize,
+    met: Vec<&'a Value>,
 }
 
 impl<'a> Walk<'a> {
     fn new(root: &'a Value) -> Self {
-        Self { root, visits: 0 }
+        let met = Vec::new();
+        Self { root, met }
     }
 
-    fn visit(&mut self) -> bool {
-        self.visits += 1;
-        self.visits <= MAX_VISITS
+    /// Is this schema new, and not one too many?
+    fn visit(&mut self, schema: &'a Value) -> bool {
+        let is_new = !self.met.iter().any(|met| std::ptr::eq(*met, schema));
+        self.met.push(schema);
+        is_new && self.met.len() <= MAX_VISITS
     }
 
     /// What `$ref` points to within the same schema.
@@ -86,11 +90,11 @@ impl<'a> Walk<'a> {
     }
 
     fn collect(&mut self, schema: &'a Value, types: &mut Vec<JsonType>) {
-        if !self.visit() {
+        if !self.visit(schema) {
             return;
         }
-        let before = types.len();
-        if let Some(target) = self.reference(schema) {
+        let target = self.reference(schema);
+        if let Some(target) = target {
             self.collect(target, types);
         }
         match schema.get("type") {
@@ -100,33 +104,32 @@ impl<'a> Walk<'a> {
                     add_named(name, types);
                 }
             }
-            _ => self.collect_untyped(schema, types),
-        }
-        if types.len() == before && types.is_empty() {
-            UNTYPED.into_iter().for_each(|kind| add(kind, types));
+            _ => {
+                let told = self.collect_without_type(schema, types);
+                if !told && target.is_none() {
+                    UNTYPED.into_iter().for_each(|kind| add(kind, types));
+                }
+            }
         }
         if schema.get("nullable") == Some(&Value::Bool(true)) {
             add(JsonType::Null, types);
         }
     }
 
-    /// A schema without `type` still tells by its values, branches or other words.
-    fn collect_untyped(&mut self, schema: &'a Value, types: &mut Vec<JsonType>) {
-        let values = schema.get("enum").and_then(Value::as_array);
-        values
-            .into_iter()
-            .flatten()
-            .chain(schema.get("const"))
-            .for_each(|v| add(kind_of(v), types));
+    /// A schema without `type` may still tell by its values, branches or other words: does it?
+    fn collect_without_type(&mut self, schema: &'a Value, types: &mut Vec<JsonType>) -> bool {
+        let listed = schema.get("enum").and_then(Value::as_array);
+        let values = listed.into_iter().flatten().chain(schema.get("const"));
+        let mut kinds: Vec<JsonType> = values.map(kind_of).collect();
+        kinds.extend(schema.get("properties").map(|_| JsonType::Object));
+        kinds.extend(schema.get("items").map(|_| JsonType::Array));
+        let mut told = !kinds.is_empty();
+        kinds.into_iter().for_each(|kind| add(kind, types));
         for branch in branches(schema) {
+            told = true;
             self.collect(branch, types);
         }
-        if schema.get("properties").is_some() {
-            add(JsonType::Object, types);
-        }
-        if schema.get("items").is_some() {
-            add(JsonType::Array, types);
-        }
+        told
     }
 }
 

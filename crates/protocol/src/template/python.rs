@@ -14,7 +14,9 @@ pub(super) fn from_json(json: &Json) -> Value {
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
         Json::Object(fields) => {
-            let pairs = fields.iter().map(|(name, value)| (name.as_str(), from_json(value)));
+            let pairs = fields
+                .iter()
+                .map(|(name, value)| (name.as_str(), from_json(value)));
             Value::from_pairs(pairs)
         }
         Json::Number(number) => {
