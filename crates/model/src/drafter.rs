@@ -1,0 +1,225 @@
+use volley_ops::{Batch, Dtype, NormKind, Ops, RopeTable};
+
+use crate::checkpoint::Checkpoint;
+use crate::layers::{
+    Attention, AttentionPlan, AttentionScratch, Layer, Mixer, Mlp, MlpScratch, Mode, Pass, Scratch,
+    Stream,
+};
+use crate::weights::{Scope, Weights, drafter_name};
+use crate::{DrafterConfig, Limits, Result, Shard, Target, TargetConfig, check, manifest};
+
+/// One rank of a DFlash drafter with its cache (dflash section 2). Heads and MLP are split among
+/// the ranks, `fc` is replicated: its output is needed whole by every rank.
+///
+/// A block's keys and values are written behind the context, which never advances over them.
+pub struct Drafter<O: Ops> {
+    config: DrafterConfig,
+    limits: Limits,
+    layers: Vec<Layer<O>>,
+    norm: O::Buf,
+    rope: RopeTable<O::Buf>,
+    stream: Stream<O>,
+    scratch: Scratch<O>,
+    features: Features<O>,
+}
+
+/// What turns the target's taps into context: `hidden_norm(fc taps)`.
+struct Features<O: Ops> {
+    fc: O::Weight,
+    norm: O::Buf,
+    taps: O::Buf,
+    projected: O::Buf,
+    normed: O::Buf,
+    /// `[k | v]` of one layer.
+    kv: O::Buf,
+}
+
+impl<O: Ops> Drafter<O> {
+    /// Loads this rank's share of a drafter for `target`. `limits.max_rows` bounds the rows of an
+    /// append and of a draft (`block_size` per sequence); slots and `verify_rows` are not used.
+    pub fn load(
+        ops: &O,
+        checkpoint: &Checkpoint,
+        target: &TargetConfig,
+        limits: Limits,
+    ) -> Result<Self> {
+        let config = DrafterConfig::read(checkpoint, Some(target))?;
+        config.check_target(target)?;
+        limits.check("Drafter::load")?;
+        if limits.max_rows < config.block_size {
+            let expected = format!("at least the block of {}", config.block_size);
+            return Err(check::error(
+                "Drafter::load",
+                "limits.max_rows",
+                expected,
+                limits.max_rows,
+            ));
+        }
+        let weights = Weights::new(checkpoint, drafter_name)?;
+        let specs = manifest::drafter(&config.shapes);
+        weights.check(&specs)?;
+        let drafter = Self::build(ops, &weights, config, limits)?;
+        weights.finish(&specs);
+        Ok(drafter)
+    }
+
+    fn build(ops: &O, weights: &Weights, config: DrafterConfig, limits: Limits) -> Result<Self> {
+        let shard = Shard::of(ops);
+        let (rows, shapes) = (limits.max_rows, config.shapes);
+        let dims = config.attention_dims(shard)?;
+        let root = weights.scope("");
+        let layers = (0..shapes.layers)
+            .map(|i| {
+                let plan = AttentionPlan {
+                    dims,
+                    mask: config.masks[i],
+                    kv_heads: shapes.kv_heads,
+                    shard,
+                    blocks: limits.blocks,
+                    appends: true,
+                };
+                let layer = weights.scope(format!("layers.{i}."));
+                load_layer(ops, &layer, plan, shapes.intermediate_size)
+            })
+            .collect::<Result<_>>()?;
+        let hidden = shapes.hidden_size;
+        let alloc = |width| ops.alloc(rows, width, Dtype::Activation);
+        let fc = root.rows(&[("fc.weight", &[0..hidden])]);
+        Ok(Self {
+            layers,
+            norm: root.norm(ops, "norm.weight")?,
+            rope: config.rope.table(ops)?,
+            stream: Stream::new(ops, rows, hidden, NormKind::Plain, config.eps)?,
+            scratch: Scratch {
+                gdn: None,
+                attention: AttentionScratch::new(ops, rows, dims)?,
+                mlp: MlpScratch::new(ops, rows, shapes.intermediate_size, shard)?,
+            },
+            features: Features {
+                fc: fc.weight(ops)?,
+                norm: root.norm(ops, "hidden_norm.weight")?,
+                taps: alloc(shapes.taps * hidden)?,
+                projected: alloc(hidden)?,
+                normed: alloc(hidden)?,
+                kv: alloc(2 * dims.kv_width())?,
+            },
+            config,
+            limits,
+        })
+    }
+
+    /// Shapes, constants and guesses.
+    pub fn config(&self) -> &DrafterConfig {
+        &self.config
+    }
+
+    /// Takes in committed tokens: row `rows[i]` of `taps` is row `i` of `batch`, whose segments
+    /// start at the drafter's context length (`past`).
+    pub fn append(&mut self, ops: &O, taps: &O::Buf, rows: &[u32], batch: &Batch) -> Result<()> {
+        let call = "Drafter::append";
+        check::pass(call, rows.len(), batch, self.limits.max_rows)?;
+        check::chains(call, batch)?;
+        let pass = Pass {
+            ops,
+            batch,
+            rows: rows.len(),
+            mode: Mode::Prefill,
+            rope: &self.rope,
+        };
+        let features = &mut self.features;
+        ops.begin(batch)?;
+        ops.gather(taps, rows, &mut features.taps)?;
+        ops.linear(
+            &features.taps,
+            pass.rows,
+            &features.fc,
+            &mut features.projected,
+        )?;
+        ops.rms_norm(
+            &features.projected,
+            pass.rows,
+            &features.norm,
+            NormKind::Plain,
+            self.config.eps,
+            &mut features.normed,
+        )?;
+        for layer in &mut self.layers {
+            if let Mixer::Attention(attention) = &mut layer.mixer {
+                attention.append(&pass, &features.normed, &mut features.kv)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One block per segment of `batch` (`past` = context length, `block_size` rows), each from its
+    /// anchor, the token at position `past`. Returns the target head's f32 logits of the tokens
+    /// behind the anchors, `[segments * (block_size - 1), vocab_size]`, the same on every rank.
+    pub fn draft(
+        &mut self,
+        ops: &O,
+        target: &mut Target<O>,
+        anchors: &[u32],
+        batch: &Batch,
+    ) -> Result<Vec<f32>> {
+        let rows = self.run(ops, target, anchors, batch)?;
+        target.head(ops, self.stream.normed(), &rows)
+    }
+
+    /// Final-normed hidden states of the last [`Drafter::draft`], `[segments * block_size, hidden]`.
+    pub fn hidden(&self) -> &O::Buf {
+        self.stream.normed()
+    }
+
+    /// Runs the blocks; returns the rows that predict.
+    fn run(
+        &mut self,
+        ops: &O,
+        target: &Target<O>,
+        anchors: &[u32],
+        batch: &Batch,
+    ) -> Result<Vec<u32>> {
+        let call = "Drafter::draft";
+        let block = self.config.block_size;
+        let rows = anchors.len() * block;
+        check::pass(call, rows, batch, self.limits.max_rows)?;
+        check::chains(call, batch)?;
+        if let Some(segment) = batch.segments.iter().find(|s| s.rows.len() != block) {
+            let expected = format!("{block} rows, a block");
+            return Err(check::error(call, "segment", expected, segment.rows.len()));
+        }
+        let mut ids = vec![self.config.mask_token_id; rows];
+        for (anchor, slot) in anchors.iter().zip(ids.iter_mut().step_by(block)) {
+            *slot = *anchor;
+        }
+        let pass = Pass {
+            ops,
+            batch,
+            rows,
+            mode: Mode::Verify,
+            rope: &self.rope,
+        };
+        ops.begin(batch)?;
+        target.embed(ops, &ids, self.stream.restart())?;
+        for layer in &mut self.layers {
+            self.stream.norm(ops, rows, &layer.input_norm)?;
+            layer.forward(&pass, &mut self.stream, &mut self.scratch)?;
+        }
+        self.stream.norm(ops, rows, &self.norm)?;
+        let predicts = |row: &u32| !(*row as usize).is_multiple_of(block);
+        Ok((0..rows as u32).filter(predicts).collect())
+    }
+}
+
+fn load_layer<O: Ops>(
+    ops: &O,
+    layer: &Scope,
+    plan: AttentionPlan,
+    intermediate: usize,
+) -> Result<Layer<O>> {
+    Ok(Layer {
+        input_norm: layer.norm(ops, "input_layernorm.weight")?,
+        mixer: Mixer::Attention(Box::new(Attention::load(ops, layer, plan)?)),
+        post_norm: layer.norm(ops, "post_attention_layernorm.weight")?,
+        mlp: Mlp::load(ops, layer, intermediate, plan.shard)?,
+    })
+}

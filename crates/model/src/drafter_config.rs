@@ -1,0 +1,525 @@
+use volley_ops::{AttentionDims, AttentionMask, NormKind};
+
+use crate::checkpoint::{Checkpoint, Tensor};
+use crate::fields::{self, Fields};
+use crate::{Error, Result, Rope, Shard, TargetConfig};
+
+const CONFIG: &str = "config.json";
+const DEFAULT_BLOCK: usize = 16;
+const DEFAULT_WINDOW: usize = 2048;
+const DEFAULT_EPS: f64 = 1e-6;
+/// Mask tokens of published drafters, by the size of the target's vocabulary (dflash 1.4).
+const MASK_TOKENS: [(usize, u32); 2] = [(248_320, 248_070), (151_936, 151_669)];
+
+/// What the tensor shapes of a drafter say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrafterShapes {
+    /// Width of the residual stream, the target's.
+    pub hidden_size: usize,
+    /// Width of the MLP.
+    pub intermediate_size: usize,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Target layers whose outputs it takes in.
+    pub taps: usize,
+}
+
+/// Shapes and constants of a DFlash drafter (dflash section 1).
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrafterConfig {
+    /// Sizes of the tensors.
+    pub shapes: DrafterShapes,
+    /// Mask of each layer: sliding layers are causal within the block, full layers are not.
+    pub masks: Vec<AttentionMask>,
+    /// Epsilon of all norms.
+    pub eps: f32,
+    /// Rotary embedding, over the whole head.
+    pub rope: Rope,
+    /// Rows of a block: the anchor and `block_size - 1` mask tokens.
+    pub block_size: usize,
+    /// Token of the slots to fill in.
+    pub mask_token_id: u32,
+    /// 0-based target layers whose residual outputs are taken in, in this order.
+    pub target_layer_ids: Vec<usize>,
+    /// Layers of the target it was trained for, where the config says so.
+    pub num_target_layers: Option<usize>,
+    /// Vocabulary of the target it was trained for, where the config says so.
+    pub vocab_size: Option<usize>,
+    /// What neither config nor tensors say and was assumed, for the log.
+    pub guesses: Vec<String>,
+}
+
+/// The layers to tap by the reference formula, for a drafter that does not list them (dflash 3.1).
+pub fn target_layer_ids(layers: usize, taps: usize) -> Vec<usize> {
+    if taps == 1 {
+        return vec![layers / 2];
+    }
+    let (start, end) = (1.0, layers as f64 - 3.0);
+    (0..taps)
+        .map(|i| {
+            let id = start + i as f64 * (end - start) / (taps as f64 - 1.0);
+            id.round_ties_even() as usize
+        })
+        .collect()
+}
+
+impl DrafterShapes {
+    /// Reads them off the tensors; the error names a tensor that is missing or of another rank.
+    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
+        let matrix = |name: &str| dims::<2>(checkpoint, name);
+        let [hidden_size, features] = matrix("fc.weight")?;
+        let [head_dim] = dims::<1>(checkpoint, "layers.0.self_attn.q_norm.weight")?;
+        let [queries, _] = matrix("layers.0.self_attn.q_proj.weight")?;
+        let [keys, _] = matrix("layers.0.self_attn.k_proj.weight")?;
+        let [intermediate_size, _] = matrix("layers.0.mlp.gate_proj.weight")?;
+        let is_layer =
+            |i: &usize| find(checkpoint, &format!("layers.{i}.self_attn.q_proj.weight")).is_some();
+        Ok(Self {
+            hidden_size,
+            intermediate_size,
+            layers: (0..).take_while(is_layer).count(),
+            heads: queries / head_dim.max(1),
+            kv_heads: keys / head_dim.max(1),
+            head_dim,
+            taps: features / hidden_size.max(1),
+        })
+    }
+}
+
+/// A drafter's tensor, with or without the prefix `model.`.
+fn find<'a>(checkpoint: &'a Checkpoint, name: &str) -> Option<Tensor<'a>> {
+    checkpoint
+        .tensor(name)
+        .or_else(|| checkpoint.tensor(&format!("model.{name}")))
+}
+
+fn dims<const N: usize>(checkpoint: &Checkpoint, name: &str) -> Result<[usize; N]> {
+    let unreadable = |what: String| Error::Header {
+        file: checkpoint.place().to_string(),
+        message: format!("not a DFlash drafter: tensor {name} {what}"),
+    };
+    let tensor = find(checkpoint, name).ok_or_else(|| unreadable("is missing".to_string()))?;
+    let shape = tensor.shape();
+    shape
+        .try_into()
+        .map_err(|_| unreadable(format!("has shape {shape:?}, expected {N} dimensions")))
+}
+
+impl DrafterConfig {
+    /// Reads config.json and fills what it leaves out from the tensor shapes, then from `target`;
+    /// a checkpoint without config.json is read from these alone. Assumptions are in `guesses`.
+    pub fn read(checkpoint: &Checkpoint, target: Option<&TargetConfig>) -> Result<Self> {
+        refuse_other_tensors(checkpoint)?;
+        let text = checkpoint.text(CONFIG)?;
+        let value = fields::parse(CONFIG, text.as_deref().unwrap_or("{}"))?;
+        let empty = fields::parse(CONFIG, "{}")?;
+        let root = Fields::root(CONFIG, &value)?;
+        let nested = match root.object("dflash_config")? {
+            Some(nested) => nested,
+            None => Fields::root(CONFIG, &empty)?,
+        };
+        let reader = Reader {
+            root,
+            nested,
+            bare: text.is_none(),
+            checkpoint,
+            target,
+            guesses: Vec::new(),
+        };
+        reader.refuse_other_models()?;
+        reader.read()
+    }
+
+    /// One rank's share of a layer.
+    pub fn attention_dims(&self, shard: Shard) -> Result<AttentionDims> {
+        let shapes = &self.shapes;
+        Ok(AttentionDims {
+            heads: shard.split("drafter attention heads", shapes.heads)?.len(),
+            kv_heads: shard.kv_heads(shapes.kv_heads)?.len(),
+            head_dim: shapes.head_dim,
+            rotary_dim: shapes.head_dim,
+            gated: false,
+            norm: NormKind::Plain,
+            eps: self.eps,
+        })
+    }
+
+    /// Whether this drafter can serve `target`.
+    pub fn check_target(&self, target: &TargetConfig) -> Result<()> {
+        let same = |what, drafter: Option<usize>, target: usize| match drafter {
+            Some(drafter) if drafter != target => Err(Error::Pair {
+                what,
+                drafter: drafter.to_string(),
+                target: target.to_string(),
+            }),
+            _ => Ok(()),
+        };
+        same(
+            "hidden_size",
+            Some(self.shapes.hidden_size),
+            target.hidden_size,
+        )?;
+        same(
+            "num_target_layers",
+            self.num_target_layers,
+            target.layers.len(),
+        )?;
+        same("vocab_size", self.vocab_size, target.vocab_size)?;
+        let below = |what, value: usize, limit: usize| match value < limit {
+            true => Ok(()),
+            false => Err(Error::Pair {
+                what,
+                drafter: value.to_string(),
+                target: format!("only 0..{limit}"),
+            }),
+        };
+        for &id in &self.target_layer_ids {
+            below("target layer id", id, target.layers.len())?;
+        }
+        below(
+            "mask_token_id",
+            self.mask_token_id as usize,
+            target.vocab_size,
+        )
+    }
+}
+
+/// Names the known relatives of DFlash whose tensors this drafter has no place for.
+fn refuse_other_tensors(checkpoint: &Checkpoint) -> Result<()> {
+    const RELATIVES: [(&str, &str); 6] = [
+        ("conv", "this is a DFlash2 drafter, only DFlash is computed"),
+        (
+            "selector",
+            "this is a DFlash2 drafter, only DFlash is computed",
+        ),
+        ("aux_hidden_norms.", "norms on the taps are not computed"),
+        ("g_proj", "gated drafters are not computed"),
+        ("d2t", "a vocabulary of its own is not computed"),
+        ("t2d", "a vocabulary of its own is not computed"),
+    ];
+    for tensor in checkpoint.tensors() {
+        if let Some((_, why)) = RELATIVES
+            .iter()
+            .find(|(part, _)| tensor.name().contains(part))
+        {
+            return Err(Error::Unsupported {
+                file: tensor.file().to_string(),
+                what: format!("tensor {} of shape {:?}", tensor.name(), tensor.shape()),
+                why: (*why).to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+struct Reader<'a> {
+    root: Fields<'a>,
+    nested: Fields<'a>,
+    bare: bool,
+    checkpoint: &'a Checkpoint,
+    target: Option<&'a TargetConfig>,
+    guesses: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(mut self) -> Result<DrafterConfig> {
+        let num_target_layers = self.root.opt_size("num_target_layers")?;
+        let target_layer_ids = self.target_layer_ids(num_target_layers)?;
+        let shapes = self.shapes(target_layer_ids.len())?;
+        let eps = match self.root.opt_f64("rms_norm_eps")? {
+            Some(eps) => eps,
+            None => self.guess("rms_norm_eps", DEFAULT_EPS),
+        };
+        Ok(DrafterConfig {
+            shapes,
+            masks: self.masks(shapes.layers)?,
+            eps: eps as f32,
+            rope: self.rope(shapes.head_dim)?,
+            block_size: self.block_size()?,
+            mask_token_id: self.mask_token_id()?,
+            target_layer_ids,
+            num_target_layers,
+            vocab_size: self.root.opt_size("vocab_size")?,
+            guesses: self.guesses,
+        })
+    }
+
+    fn guess<T: std::fmt::Debug>(&mut self, what: &str, value: T) -> T {
+        self.guesses.push(format!("{what} = {value:?}"));
+        value
+    }
+
+    /// A field that may stand at the top or in `dflash_config`, but not with two values.
+    fn either<T: PartialEq + std::fmt::Debug>(
+        &self,
+        keys: [&str; 2],
+        get: impl Fn(&Fields<'a>, &str) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let mut found = None;
+        for fields in [&self.nested, &self.root] {
+            for key in keys {
+                match (get(fields, key)?, &found) {
+                    (Some(value), None) => found = Some(value),
+                    (Some(value), Some(first)) if value != *first => {
+                        let message = format!("is {value:?}, elsewhere it is {first:?}");
+                        return Err(fields.error(key, message));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn refuse_other_models(&self) -> Result<()> {
+        const KNOWN: [&str; 12] = [
+            "block_size",
+            "mask_token_id",
+            "mask_token",
+            "target_layer_ids",
+            "eagle_aux_hidden_state_layer_ids",
+            "causal",
+            "is_causal",
+            "swa_window_size",
+            "use_swa",
+            "sliding_window",
+            "num_target_layers",
+            "num_anchors",
+        ];
+        const REFUSED: [&str; 9] = [
+            "output_multiplier",
+            "final_logit_softcapping",
+            "attn_logit_softcapping",
+            "input_embedding_scale",
+            "attention_sink_bias",
+            "sample_from_anchor",
+            "projector_type",
+            "quantization_config",
+            "draft_vocab_size",
+        ];
+        for architecture in self.root.strings("architectures")?.unwrap_or_default() {
+            if architecture != "DFlashDraftModel" {
+                let why = "only DFlash drafters (DFlashDraftModel) are computed";
+                return Err(self.root.unsupported("architectures", why));
+            }
+        }
+        for key in self.nested.keys() {
+            if !KNOWN.contains(&key) && !self.is_neutral(&self.nested, key) {
+                let why = "its effect on the drafter is unknown";
+                return Err(self.nested.unsupported(key, why));
+            }
+        }
+        for key in REFUSED {
+            if !self.is_neutral(&self.root, key) {
+                let why = "this variant of DFlash is not computed";
+                return Err(self.root.unsupported(key, why));
+            }
+        }
+        let act = "hidden_act";
+        if !matches!(self.root.opt_str(act)?, None | Some("silu" | "swish")) {
+            return Err(self.root.unsupported(act, "only silu is computed"));
+        }
+        let bias = "attention_bias";
+        if self.root.opt_bool(bias)? == Some(true) {
+            return Err(self
+                .root
+                .unsupported(bias, "projections have no biases here"));
+        }
+        Ok(())
+    }
+
+    /// Absent, or a value that means "off": `false` for a switch, 1 for a factor.
+    fn is_neutral(&self, fields: &Fields, key: &str) -> bool {
+        !fields.has(key)
+            || fields.opt_bool(key).ok().flatten() == Some(false)
+            || (key.ends_with("_multiplier") || key.ends_with("_scale"))
+                && fields.opt_f64(key).ok().flatten() == Some(1.0)
+    }
+
+    /// The config's sizes, and those of the tensors where it has none. That the two agree is
+    /// checked when the tensors are read.
+    fn shapes(&self, taps: usize) -> Result<DrafterShapes> {
+        let given = |key: &str, infer: fn(DrafterShapes) -> usize| match self.root.opt_size(key)? {
+            Some(size) => Ok(size),
+            None => DrafterShapes::of(self.checkpoint).map(infer),
+        };
+        let shapes = DrafterShapes {
+            hidden_size: given("hidden_size", |s| s.hidden_size)?,
+            intermediate_size: given("intermediate_size", |s| s.intermediate_size)?,
+            layers: given("num_hidden_layers", |s| s.layers)?,
+            heads: given("num_attention_heads", |s| s.heads)?,
+            kv_heads: given("num_key_value_heads", |s| s.kv_heads)?,
+            head_dim: given("head_dim", |s| s.head_dim)?,
+            taps,
+        };
+        if shapes.kv_heads == 0 || !shapes.heads.is_multiple_of(shapes.kv_heads) {
+            let message = format!(
+                "is {}, which is no multiple of {} key/value heads",
+                shapes.heads, shapes.kv_heads
+            );
+            return Err(self.root.error("num_attention_heads", message));
+        }
+        Ok(shapes)
+    }
+
+    /// `layer_types` decides; `use_swa` makes all layers of one kind, `swa_window_size` sets the
+    /// window of sliding layers, `is_causal` / `causal` the causality of all layers.
+    fn masks(&mut self, layers: usize) -> Result<Vec<AttentionMask>> {
+        let causal = self.either(["is_causal", "causal"], Fields::opt_bool)?;
+        let use_swa = self.either(["use_swa"; 2], Fields::opt_bool)?;
+        let sliding = match use_swa {
+            Some(all) => vec![all; layers],
+            None => self.sliding_layers(layers)?,
+        };
+        let window = match self.either(["swa_window_size"; 2], Fields::opt_size)? {
+            None => self.either(["sliding_window"; 2], Fields::opt_size)?,
+            given => given,
+        };
+        let window = match window {
+            None if self.bare && sliding.contains(&true) => {
+                Some(self.guess("sliding_window", DEFAULT_WINDOW))
+            }
+            None if sliding.contains(&true) => {
+                let message = "is missing, and there are sliding layers";
+                return Err(self.root.error("sliding_window", message));
+            }
+            window => window,
+        };
+        let mask = |&sliding: &bool| AttentionMask {
+            causal: causal.unwrap_or(sliding),
+            window: window.filter(|_| sliding),
+        };
+        Ok(sliding.iter().map(mask).collect())
+    }
+
+    fn sliding_layers(&mut self, layers: usize) -> Result<Vec<bool>> {
+        let key = "layer_types";
+        if let Some(types) = self.root.strings(key)? {
+            if types.len() != layers {
+                let message = format!("has {} entries for {layers} layers", types.len());
+                return Err(self.root.error(key, message));
+            }
+            let kind = |name: &str| match name {
+                "sliding_attention" => Ok(true),
+                "full_attention" => Ok(false),
+                other => {
+                    let expected = "expected sliding_attention or full_attention";
+                    Err(self.root.error(key, format!("has {other}, {expected}")))
+                }
+            };
+            return types.into_iter().map(kind).collect();
+        }
+        if self.bare {
+            self.guess(key, "sliding but for the last layer, which is full");
+            return Ok((0..layers).map(|i| i + 1 < layers).collect());
+        }
+        let windowed = self.root.opt_bool("use_sliding_window")? == Some(true)
+            && self.root.has("sliding_window");
+        let first = self.root.opt_count("max_window_layers")?.unwrap_or(layers);
+        Ok((0..layers).map(|i| windowed && i >= first).collect())
+    }
+
+    fn rope(&mut self, head_dim: usize) -> Result<Rope> {
+        let parameters = self.root.object("rope_parameters")?;
+        let scaling = self.root.object("rope_scaling")?;
+        let nested = match &parameters {
+            Some(parameters) => parameters.opt_f64("rope_theta")?,
+            None => None,
+        };
+        let theta = match (nested, self.root.opt_f64("rope_theta")?, self.target) {
+            (Some(theta), _, _) | (None, Some(theta), _) => theta,
+            (None, None, Some(target)) => self.guess("rope_theta", target.rope.theta),
+            (None, None, None) => return Err(self.root.error("rope_theta", "is missing")),
+        };
+        let positions = self.root.opt_size("max_position_embeddings")?;
+        let scaling = scaling.or(parameters);
+        Rope::read(theta, head_dim, positions, scaling.as_ref())
+    }
+
+    fn block_size(&mut self) -> Result<usize> {
+        let key = "block_size";
+        match self.either([key; 2], Fields::opt_size)? {
+            Some(1) => Err(self.root.error(key, "is 1, a block needs a slot to draft")),
+            Some(size) => Ok(size),
+            None => Ok(self.guess(key, DEFAULT_BLOCK)),
+        }
+    }
+
+    fn mask_token_id(&mut self) -> Result<u32> {
+        if let Some(id) = self.either(["mask_token_id", "mask_token"], Fields::opt_id)? {
+            return Ok(id);
+        }
+        let vocab = match (self.root.opt_size("vocab_size")?, self.target) {
+            (Some(size), _) => Some(size),
+            (None, target) => target.map(|target| target.vocab_size),
+        };
+        match MASK_TOKENS.iter().find(|(size, _)| Some(*size) == vocab) {
+            Some((_, id)) => Ok(self.guess("mask_token_id", *id)),
+            None => {
+                let message = "is missing and cannot be inferred from tensor shapes";
+                Err(self.nested.error("mask_token_id", message))
+            }
+        }
+    }
+
+    fn target_layer_ids(&mut self, layers: Option<usize>) -> Result<Vec<usize>> {
+        let key = "target_layer_ids";
+        let ids = self.either([key; 2], Fields::sizes)?;
+        let eagle = "eagle_aux_hidden_state_layer_ids";
+        let shifted = self.either([eagle; 2], Fields::sizes)?;
+        let unshifted = match shifted {
+            Some(shifted) => Some(
+                shifted
+                    .iter()
+                    .map(|id| id.checked_sub(1))
+                    .collect::<Option<Vec<_>>>()
+                    .ok_or_else(|| self.root.error(eagle, "has 0, ids there start at 1"))?,
+            ),
+            None => None,
+        };
+        match (ids, unshifted) {
+            (Some(ids), Some(unshifted)) if ids != unshifted => {
+                let message = format!("minus one is {unshifted:?}, {key} is {ids:?}");
+                Err(self.root.error(eagle, message))
+            }
+            (Some(ids), _) | (None, Some(ids)) if ids.is_empty() => Err(self
+                .nested
+                .error(key, "is empty, a drafter needs a target layer")),
+            (Some(ids), _) | (None, Some(ids)) => Ok(ids),
+            (None, None) => {
+                let taps = DrafterShapes::of(self.checkpoint)?.taps;
+                match layers.or(self.target.map(|target| target.layers.len())) {
+                    Some(layers) if layers >= 4 && taps > 0 => {
+                        Ok(self.guess(key, target_layer_ids(layers, taps)))
+                    }
+                    _ => {
+                        let message = "is missing and cannot be inferred without the target";
+                        Err(self.nested.error(key, message))
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reference_formula_gives_the_shipped_layer_ids() {
+        assert_eq!(target_layer_ids(64, 5), [1, 16, 31, 46, 61]);
+        assert_eq!(target_layer_ids(36, 5), [1, 9, 17, 25, 33]);
+        assert_eq!(target_layer_ids(40, 5), [1, 10, 19, 28, 37]);
+        assert_eq!(target_layer_ids(32, 5), [1, 8, 15, 22, 29]);
+        assert_eq!(target_layer_ids(64, 1), [32]);
+        // Half-way values round to even: 1 + 1.5 = 2.5 -> 2.
+        assert_eq!(target_layer_ids(7, 3), [1, 2, 4]);
+    }
+}

@@ -1,0 +1,174 @@
+use volley_ops::{Batch, Dtype, NormKind, Ops, RopeTable};
+
+use crate::checkpoint::Checkpoint;
+use crate::layers::{
+    Attention, AttentionPlan, AttentionScratch, Layer, Mixer, Mlp, MlpScratch, Mode, Pass, Scratch,
+    Stream,
+};
+use crate::weights::{Weights, target_name};
+use crate::{Limits, Result, Shard, Target, TargetConfig, check, manifest};
+
+/// Where the hidden states of a pass of the MTP head come from: rows of a buffer, one per id.
+#[derive(Clone, Copy, Debug)]
+pub enum HiddenRows<'a> {
+    /// The target's last pass: the rows before the tokens.
+    Target(&'a [u32]),
+    /// The head's own last pass: further drafts in a chain.
+    Head(&'a [u32]),
+}
+
+/// One rank of the multi-token prediction head with its cache (qwen35 3.9). `fc` is replicated,
+/// its layer is split like the target's.
+pub struct Mtp<O: Ops> {
+    limits: Limits,
+    eps: f32,
+    embedding_norm: O::Buf,
+    hidden_norm: O::Buf,
+    fc: O::Weight,
+    layer: Layer<O>,
+    norm: O::Buf,
+    rope: RopeTable<O::Buf>,
+    stream: Stream<O>,
+    scratch: Scratch<O>,
+    hidden: O::Buf,
+    normed: O::Buf,
+    joined: O::Buf,
+    width: usize,
+    rows: usize,
+}
+
+impl<O: Ops> Mtp<O> {
+    /// Loads this rank's share of the `mtp.*` tensors; an incomplete set is an error that names
+    /// what is missing. Slots and `verify_rows` are not used.
+    pub fn load(
+        ops: &O,
+        checkpoint: &Checkpoint,
+        config: &TargetConfig,
+        limits: Limits,
+    ) -> Result<Self> {
+        limits.check("Mtp::load")?;
+        let specs = manifest::mtp(config);
+        let names = |name: &str| target_name(name).filter(|name| name.starts_with("mtp."));
+        let weights = Weights::new(checkpoint, names)?;
+        weights.check(&specs)?;
+        let mtp = Self::build(ops, &weights, config, limits)?;
+        weights.finish(&specs);
+        Ok(mtp)
+    }
+
+    fn build(ops: &O, weights: &Weights, config: &TargetConfig, limits: Limits) -> Result<Self> {
+        let shard = Shard::of(ops);
+        let (rows, width) = (limits.max_rows, config.hidden_size);
+        let (root, layer) = (weights.scope("mtp."), weights.scope("mtp.layers.0."));
+        let dims = config.attention_dims(shard)?;
+        let plan = AttentionPlan {
+            dims,
+            mask: config.mask(),
+            kv_heads: config.kv_heads,
+            shard,
+            blocks: limits.blocks,
+            appends: false,
+        };
+        let alloc = |width| ops.alloc(rows, width, Dtype::Activation);
+        Ok(Self {
+            limits,
+            eps: config.eps,
+            embedding_norm: root.norm(ops, "pre_fc_norm_embedding.weight")?,
+            hidden_norm: root.norm(ops, "pre_fc_norm_hidden.weight")?,
+            fc: root.rows(&[("fc.weight", &[0..width])]).weight(ops)?,
+            layer: Layer {
+                input_norm: layer.norm(ops, "input_layernorm.weight")?,
+                mixer: Mixer::Attention(Box::new(Attention::load(ops, &layer, plan)?)),
+                post_norm: layer.norm(ops, "post_attention_layernorm.weight")?,
+                mlp: Mlp::load(ops, &layer, config.intermediate_size, shard)?,
+            },
+            norm: root.norm(ops, "norm.weight")?,
+            rope: config.rope.table(ops)?,
+            stream: Stream::new(ops, rows, width, NormKind::ZeroCentred, config.eps)?,
+            scratch: Scratch {
+                gdn: None,
+                attention: AttentionScratch::new(ops, rows, dims)?,
+                mlp: MlpScratch::new(ops, rows, config.intermediate_size, shard)?,
+            },
+            hidden: alloc(width)?,
+            normed: alloc(width)?,
+            joined: alloc(2 * width)?,
+            width,
+            rows: 0,
+        })
+    }
+
+    /// Runs rows: row `i` has the token `ids[i]` that follows the hidden state of the same index
+    /// in `hidden`, and the position of that hidden state (`past + i`). Keys and values are written there;
+    /// rows that turn out wrong are overwritten by a later pass.
+    pub fn forward(
+        &mut self,
+        ops: &O,
+        target: &Target<O>,
+        ids: &[u32],
+        hidden: HiddenRows,
+        batch: &Batch,
+    ) -> Result<()> {
+        let call = "Mtp::forward";
+        check::pass(call, ids.len(), batch, self.limits.max_rows)?;
+        check::chains(call, batch)?;
+        let n = ids.len();
+        let (source, rows, limit) = match hidden {
+            HiddenRows::Target(rows) => (target.hidden(), rows, target.rows()),
+            HiddenRows::Head(rows) => (self.stream.normed(), rows, self.rows),
+        };
+        check::rows(call, rows, limit)?;
+        if rows.len() != n {
+            let expected = format!("{n}, one per id");
+            return Err(check::error(
+                call,
+                "number of hidden rows",
+                expected,
+                rows.len(),
+            ));
+        }
+        ops.begin(batch)?;
+        ops.gather(source, rows, &mut self.hidden)?;
+        self.rows = 0;
+        target.embed(ops, ids, self.stream.restart())?;
+        self.join(ops, n)?;
+        let pass = Pass {
+            ops,
+            batch,
+            rows: n,
+            mode: Mode::Prefill,
+            rope: &self.rope,
+        };
+        ops.linear(&self.joined, n, &self.fc, self.stream.restart())?;
+        self.stream.norm(ops, n, &self.layer.input_norm)?;
+        self.layer
+            .forward(&pass, &mut self.stream, &mut self.scratch)?;
+        self.stream.norm(ops, n, &self.norm)?;
+        self.rows = n;
+        Ok(())
+    }
+
+    /// `[norm(embedding) | norm(hidden)]` of the embeddings in the stream.
+    fn join(&mut self, ops: &O, n: usize) -> Result<()> {
+        let halves = [
+            (&self.stream.residual, &self.embedding_norm),
+            (&self.hidden, &self.hidden_norm),
+        ];
+        for (i, (x, w)) in halves.into_iter().enumerate() {
+            ops.rms_norm(x, n, w, NormKind::ZeroCentred, self.eps, &mut self.normed)?;
+            ops.copy_columns(&self.normed, n, &mut self.joined, i * self.width)?;
+        }
+        Ok(())
+    }
+
+    /// f32 logits `[rows.len(), vocab_size]` of rows of the last pass, by the target's head.
+    pub fn logits(&self, ops: &O, target: &mut Target<O>, rows: &[u32]) -> Result<Vec<f32>> {
+        check::rows("Mtp::logits", rows, self.rows)?;
+        target.head(ops, self.stream.normed(), rows)
+    }
+
+    /// Normed hidden states of the last pass, `[rows, hidden_size]`.
+    pub fn hidden(&self) -> &O::Buf {
+        self.stream.normed()
+    }
+}

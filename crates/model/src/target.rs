@@ -1,0 +1,274 @@
+use volley_ops::{Batch, Dtype, Keep, NormKind, Ops, RopeTable};
+
+use crate::checkpoint::Checkpoint;
+use crate::head::Vocabulary;
+use crate::layers::{
+    Attention, AttentionPlan, AttentionScratch, Gdn, GdnScratch, Layer, Mixer, Mlp, MlpScratch,
+    Mode, Pass, Scratch, Stream,
+};
+use crate::weights::{Scope, Weights, target_name};
+use crate::{LayerKind, Limits, Result, Shard, TargetConfig, check, manifest};
+
+/// One rank of a Qwen3.5 / Qwen3.6 text model with the states of all slots.
+pub struct Target<O: Ops> {
+    config: TargetConfig,
+    limits: Limits,
+    vocabulary: Vocabulary<O>,
+    layers: Vec<Layer<O>>,
+    norm: O::Buf,
+    rope: RopeTable<O::Buf>,
+    stream: Stream<O>,
+    scratch: Scratch<O>,
+    tapped: Vec<usize>,
+    taps: O::Buf,
+    /// Rows of the last pass.
+    rows: usize,
+    /// Batch of the last verification until its commit.
+    verified: Option<Batch>,
+}
+
+impl<O: Ops> Target<O> {
+    /// Loads this rank's share. `taps` lists the layers whose residual outputs are kept, in order.
+    /// Tensors that the config does not know, or of other shapes, are errors; a set of `mtp.*`
+    /// tensors is checked but read by [`crate::Mtp::load`] only.
+    pub fn load(ops: &O, checkpoint: &Checkpoint, taps: &[usize], limits: Limits) -> Result<Self> {
+        let config = TargetConfig::read(checkpoint)?;
+        if let Some(id) = taps.iter().find(|&&id| id >= config.layers.len()) {
+            let expected = format!("a layer id below {}", config.layers.len());
+            return Err(check::error("Target::load", "tap", expected, id));
+        }
+        limits.check("Target::load")?;
+        let weights = Weights::new(checkpoint, target_name)?;
+        let specs = manifest::target(&config);
+        check_tensors(&weights, &config)?;
+        let target = Self::build(ops, &weights, config, taps, limits)?;
+        weights.finish(&specs);
+        Ok(target)
+    }
+
+    fn build(
+        ops: &O,
+        weights: &Weights,
+        config: TargetConfig,
+        taps: &[usize],
+        limits: Limits,
+    ) -> Result<Self> {
+        let shard = Shard::of(ops);
+        let (rows, hidden) = (limits.max_rows, config.hidden_size);
+        let root = weights.scope("");
+        let sizes = [config.vocab_size, hidden];
+        let tied = config.tie_word_embeddings;
+        let layers = (0..config.layers.len())
+            .map(|i| {
+                let layer = weights.scope(format!("model.layers.{i}."));
+                load_layer(ops, &layer, &config, config.layers[i], shard, limits)
+            })
+            .collect::<Result<_>>()?;
+        let gdn = match config.gdn_layers() {
+            0 => None,
+            _ => Some(GdnScratch::new(ops, rows, config.gdn_dims(shard)?)?),
+        };
+        Ok(Self {
+            vocabulary: Vocabulary::load(ops, &root, sizes, tied, shard, rows)?,
+            layers,
+            norm: root.norm(ops, "model.norm.weight")?,
+            rope: config.rope.table(ops)?,
+            stream: Stream::new(ops, rows, hidden, NormKind::ZeroCentred, config.eps)?,
+            scratch: Scratch {
+                gdn,
+                attention: AttentionScratch::new(ops, rows, config.attention_dims(shard)?)?,
+                mlp: MlpScratch::new(ops, rows, config.intermediate_size, shard)?,
+            },
+            tapped: taps.to_vec(),
+            taps: ops.alloc(rows, taps.len().max(1) * hidden, Dtype::Activation)?,
+            rows: 0,
+            verified: None,
+            config,
+            limits,
+        })
+    }
+
+    /// Shapes and constants of the model.
+    pub fn config(&self) -> &TargetConfig {
+        &self.config
+    }
+
+    /// Runs rows of the text and advances all states. Chains only.
+    pub fn prefill(&mut self, ops: &O, ids: &[u32], batch: &Batch) -> Result<()> {
+        let call = "Target::prefill";
+        check::pass(call, ids.len(), batch, self.limits.max_rows)?;
+        check::chains(call, batch)?;
+        self.verified = None;
+        self.pass(ops, ids, batch, Mode::Prefill)
+    }
+
+    /// Runs proposed rows, chains or trees; no state moves before [`Target::commit`].
+    pub fn verify(&mut self, ops: &O, ids: &[u32], batch: &Batch) -> Result<()> {
+        check::pass("Target::verify", ids.len(), batch, self.limits.verify_rows)?;
+        self.verified = None;
+        self.pass(ops, ids, batch, Mode::Verify)?;
+        self.verified = Some(batch.clone());
+        Ok(())
+    }
+
+    /// Moves all states past the kept rows of the last [`Target::verify`], whose batch this is.
+    pub fn commit(&mut self, ops: &O, batch: &Batch, keep: &Keep) -> Result<()> {
+        let call = "Target::commit";
+        if self.verified.as_ref() != Some(batch) {
+            let got = format!("a batch of {} rows", batch.rows());
+            return Err(check::error(call, "batch", "that of the last verify", got));
+        }
+        check::keep(call, batch, keep)?;
+        ops.begin(batch)?;
+        for layer in &mut self.layers {
+            match &mut layer.mixer {
+                Mixer::Gdn(gdn) => gdn.commit(ops, batch, keep)?,
+                Mixer::Attention(attention) => attention.commit(ops, batch, keep)?,
+            }
+        }
+        self.verified = None;
+        Ok(())
+    }
+
+    fn pass(&mut self, ops: &O, ids: &[u32], batch: &Batch, mode: Mode) -> Result<()> {
+        check::ids("ids", ids, self.config.vocab_size)?;
+        self.rows = 0;
+        let rows = ids.len();
+        ops.begin(batch)?;
+        self.vocabulary.embed(ops, ids, self.stream.restart())?;
+        let pass = Pass {
+            ops,
+            batch,
+            rows,
+            mode,
+            rope: &self.rope,
+        };
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            self.stream.norm(ops, rows, &layer.input_norm)?;
+            if let Some(done) = i.checked_sub(1) {
+                tap(ops, &self.stream, rows, &self.tapped, done, &mut self.taps)?;
+            }
+            layer.forward(&pass, &mut self.stream, &mut self.scratch)?;
+        }
+        self.stream.norm(ops, rows, &self.norm)?;
+        let last = self.layers.len() - 1;
+        tap(ops, &self.stream, rows, &self.tapped, last, &mut self.taps)?;
+        self.rows = rows;
+        Ok(())
+    }
+
+    /// f32 logits `[rows.len(), vocab_size]` of rows of the last pass, the same on every rank. Ids
+    /// without a token are the caller's to mask.
+    pub fn logits(&mut self, ops: &O, rows: &[u32]) -> Result<Vec<f32>> {
+        check::rows("Target::logits", rows, self.rows)?;
+        self.vocabulary.logits(ops, self.stream.normed(), rows)
+    }
+
+    /// Tapped residuals of the last pass, `[rows, taps * hidden_size]`.
+    pub fn taps(&self) -> &O::Buf {
+        &self.taps
+    }
+
+    /// Hidden states after the final norm of the last pass, `[rows, hidden_size]`.
+    pub fn hidden(&self) -> &O::Buf {
+        self.stream.normed()
+    }
+
+    /// Rows of the last pass: what [`Target::taps`] and [`Target::hidden`] hold.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Empties the recurrent states of a slot, for a new text.
+    pub fn reset(&mut self, ops: &O, slot: usize) -> Result<()> {
+        check::slot("Target::reset", slot, self.limits.slots)?;
+        self.layers
+            .iter_mut()
+            .try_for_each(|layer| match &mut layer.mixer {
+                Mixer::Gdn(gdn) => gdn.reset(ops, slot),
+                Mixer::Attention(_) => Ok(()),
+            })
+    }
+
+    /// This rank's recurrent state `[value_heads, key_dim, value_dim]` and convolution state
+    /// `[conv_kernel - 1, conv_channels]` of a GDN layer; an error for an attention layer.
+    pub fn state(&self, ops: &O, layer: usize, slot: usize) -> Result<(Vec<f32>, Vec<f32>)> {
+        let call = "Target::state";
+        check::slot(call, slot, self.limits.slots)?;
+        match self.layers.get(layer).map(|layer| &layer.mixer) {
+            Some(Mixer::Gdn(gdn)) => Ok((
+                ops.read(&gdn.state, slot..slot + 1)?,
+                ops.read(&gdn.conv_state, slot..slot + 1)?,
+            )),
+            _ => Err(check::error(call, "layer", "a GDN layer", layer)),
+        }
+    }
+
+    /// Token embeddings, the same on every rank.
+    pub(crate) fn embed(&self, ops: &O, ids: &[u32], out: &mut O::Buf) -> Result<()> {
+        check::ids("ids", ids, self.config.vocab_size)?;
+        self.vocabulary.embed(ops, ids, out)
+    }
+
+    /// Logits of rows of another model's final hidden states.
+    pub(crate) fn head(&mut self, ops: &O, x: &O::Buf, rows: &[u32]) -> Result<Vec<f32>> {
+        self.vocabulary.logits(ops, x, rows)
+    }
+}
+
+/// The text model's tensors and, where there is any `mtp.*`, all of the MTP head's.
+pub(crate) fn check_tensors(weights: &Weights, config: &TargetConfig) -> Result<()> {
+    let mut specs = manifest::target(config);
+    if weights.has_prefix("mtp.") {
+        specs.extend(manifest::mtp(config));
+    }
+    weights.check(&specs)
+}
+
+fn load_layer<O: Ops>(
+    ops: &O,
+    layer: &Scope,
+    config: &TargetConfig,
+    kind: LayerKind,
+    shard: Shard,
+    limits: Limits,
+) -> Result<Layer<O>> {
+    let mixer = match kind {
+        LayerKind::LinearAttention => {
+            let gdn = Gdn::load(ops, layer, config, shard, limits.slots, limits.verify_rows)?;
+            Mixer::Gdn(Box::new(gdn))
+        }
+        LayerKind::FullAttention => {
+            let plan = AttentionPlan {
+                dims: config.attention_dims(shard)?,
+                mask: config.mask(),
+                kv_heads: config.kv_heads,
+                shard,
+                blocks: limits.blocks,
+                appends: false,
+            };
+            Mixer::Attention(Box::new(Attention::load(ops, layer, plan)?))
+        }
+    };
+    Ok(Layer {
+        input_norm: layer.norm(ops, "input_layernorm.weight")?,
+        mixer,
+        post_norm: layer.norm(ops, "post_attention_layernorm.weight")?,
+        mlp: Mlp::load(ops, layer, config.intermediate_size, shard)?,
+    })
+}
+
+/// Copies the residual into the columns of those taps that are layer `layer`.
+fn tap<O: Ops>(
+    ops: &O,
+    stream: &Stream<O>,
+    rows: usize,
+    tapped: &[usize],
+    layer: usize,
+    taps: &mut O::Buf,
+) -> Result<()> {
+    for (i, _) in tapped.iter().enumerate().filter(|&(_, &id)| id == layer) {
+        ops.copy_columns(&stream.residual, rows, taps, i * stream.width)?;
+    }
+    Ok(())
+}
