@@ -131,4 +131,49 @@ pub enum EngineError {
     /// The engine thread has ended.
     #[error("the engine has stopped: {0}")]
     Stopped(String),
+    /// Too many requests wait already.
+    #[error("{limit} requests wait already")]
+    QueueFull {
+        /// Most requests that may wait.
+        limit: usize,
+    },
+    /// Options that do not fit each other or the model.
+    #[error("{0}")]
+    Options(String),
+    /// The model refused to load or to run.
+    #[error(transparent)]
+    Model(#[from] volley_model::Error),
+    /// An operation failed outside the model.
+    #[error(transparent)]
+    Ops(#[from] volley_ops::Error),
+    /// Sampling or verification failed.
+    #[error(transparent)]
+    Speculate(#[from] volley_speculate::Error),
+    /// More cache blocks needed than are free.
+    #[error("{needed} more cache blocks are needed, {free} are free")]
+    OutOfBlocks {
+        /// Blocks asked for.
+        needed: usize,
+        /// Blocks left.
+        free: usize,
+    },
+    /// The proposer and the target differ in what they have taken in.
+    #[error("slot {slot}: the drafter holds {context} tokens, the target {committed}")]
+    DraftContext {
+        /// Slot of the sequence.
+        slot: usize,
+        /// Tokens in the drafter's context.
+        context: usize,
+        /// Tokens committed by the target.
+        committed: usize,
+    },
+    /// Ranks that should hold equal bits came to different tokens.
+    #[error("rank {rank} and rank 0 came to different tokens")]
+    RanksDiffer {
+        /// The rank that differs.
+        rank: usize,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
 }

@@ -1,7 +1,29 @@
 //! Requests in, tokens out: scheduler, step loop and ranks.
+//!
+//! The engine thread ([`Engine::start`]) takes requests in order and plans steps; the threads of
+//! the ranks run each plan, all the same one: prefill, or draft, verify, sample and commit. On
+//! equal logits they come to equal tokens, so nothing is broadcast.
 
 mod api;
+mod blocks;
+mod cpu;
+mod engine;
+mod handle;
+mod layout;
+mod options;
+mod proposers;
+mod ranks;
+mod scheduler;
+mod sequence;
+mod stats;
+mod step;
+mod worker;
 
 pub use api::{
     EngineError, EngineInfo, Request, RequestUpdate, SpeculateOptions, Stop, Terminal, Usage,
 };
+pub use blocks::{BlockPool, BlockTable};
+pub use engine::Engine;
+pub use handle::EngineHandle;
+pub use options::{DeviceKind, EngineOptions, Sources, Speculation};
+pub use stats::EngineStats;

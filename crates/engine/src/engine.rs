@@ -1,0 +1,122 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use volley_model::{Drafter, Target};
+use volley_ops::{Batch, Ops};
+
+use crate::blocks::BlockPool;
+use crate::handle::{Heartbeat, Queue, Shared};
+use crate::layout::Layout;
+use crate::proposers::{DflashProposer, NoProposer, TargetRank};
+use crate::ranks::{RankGroup, panic_text};
+use crate::scheduler::Scheduler;
+use crate::worker::RankWorker;
+use crate::{
+    DeviceKind, EngineError, EngineHandle, EngineOptions, EngineStats, Sources, Stop, cpu,
+};
+
+/// Starts engines.
+pub struct Engine;
+
+impl Engine {
+    /// Loads the models and starts the engine's threads; returns when it can take requests.
+    pub fn start(options: EngineOptions, sources: Sources) -> Result<EngineHandle, EngineError> {
+        match options.device {
+            DeviceKind::Cpu => Self::start_on(cpu::ops(options.ranks), options, sources),
+        }
+    }
+
+    /// As [`Engine::start`], on given operations: one for each rank, in rank order.
+    pub fn start_on<O: Ops + Send + 'static>(
+        ops: Vec<O>,
+        options: EngineOptions,
+        sources: Sources,
+    ) -> Result<EngineHandle, EngineError> {
+        let Some(block_size) = ops.first().map(Ops::block_size) else {
+            return Err(EngineError::Options(
+                "an engine needs at least 1 rank".into(),
+            ));
+        };
+        let layout = Arc::new(Layout::new(&options, &sources, block_size)?);
+        let sources = Arc::new(sources);
+        let load = |ops: O| {
+            let (sources, layout) = (Arc::clone(&sources), Arc::clone(&layout));
+            move || load(ops, &sources, &layout)
+        };
+        let ranks = RankGroup::start(ops.into_iter().map(load).collect())?;
+
+        let pool = BlockPool::new(layout.target.blocks, block_size);
+        let shared = Arc::new(Shared {
+            info: layout.info.clone(),
+            stats: Mutex::new(EngineStats {
+                free_blocks: pool.free(),
+                total_blocks: pool.free(),
+                ..EngineStats::default()
+            }),
+            stopped: OnceLock::new(),
+            heartbeat: Heartbeat::new(options.stall_limit),
+            queue: Queue::new(options.max_waiting),
+        });
+        let (submissions, incoming) = async_channel::unbounded();
+        let scheduler =
+            Scheduler::new(ranks, incoming, Arc::clone(&shared), layout.scheduler, pool);
+        let thread = std::thread::Builder::new()
+            .name("volley-engine".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || live(scheduler, &shared)
+            })?;
+        Ok(EngineHandle {
+            submissions,
+            shared,
+            thread: Arc::new(Mutex::new(Some(thread))),
+        })
+    }
+}
+
+/// Loads one rank, on its own thread.
+fn load<O: Ops + 'static>(
+    ops: O,
+    sources: &Sources,
+    layout: &Layout,
+) -> Result<RankWorker<O>, EngineError> {
+    let taps = layout.drafter.as_ref().map_or(&[][..], |d| &d.taps);
+    let target = Target::load(&ops, &sources.target, taps, layout.target)?;
+    let sampling = layout.sampling;
+    let slots = layout.scheduler.slots;
+    let proposer = match (&layout.drafter, &sources.drafter) {
+        (Some(drafter), Some(checkpoint)) => {
+            let drafter = Drafter::load(&ops, checkpoint, target.config(), drafter.limits)?;
+            Box::new(DflashProposer::new(drafter, sampling, slots)) as Box<_>
+        }
+        _ => Box::new(NoProposer) as Box<_>,
+    };
+    let rank = TargetRank {
+        ops,
+        target,
+        batch: Batch::default(),
+    };
+    Ok(RankWorker::new(rank, proposer, sampling, slots))
+}
+
+/// The life of the engine thread. However it ends, no request is left waiting.
+fn live(mut scheduler: Scheduler, shared: &Shared) {
+    let (reason, stop) = match catch_unwind(AssertUnwindSafe(|| scheduler.run())) {
+        Ok(Ok(())) => ("it was shut down".to_string(), Stop::Cancelled),
+        Ok(Err(reason)) => {
+            let text = format!("the engine has stopped: {reason}");
+            (reason, Stop::Failed(text))
+        }
+        Err(panic) => {
+            let reason = panic_text(panic);
+            let text = format!("the engine has stopped: {reason}");
+            (reason, Stop::Failed(text))
+        }
+    };
+    if stop != Stop::Cancelled {
+        tracing::error!("the engine stops: {reason}");
+    }
+    // Nothing else writes it, and only once.
+    let _ = shared.stopped.set(reason);
+    scheduler.stop(stop);
+}

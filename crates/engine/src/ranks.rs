@@ -1,0 +1,172 @@
+//! The threads of the ranks. Each owns its device, its shard of the weights and its copy of the
+//! sequences' states; the engine thread sends every one the same plan.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use volley_ops::Ops;
+
+use crate::EngineError;
+use crate::step::{StepOutputs, StepPlan};
+use crate::worker::RankWorker;
+
+/// How long the other ranks may go on after one has failed a step.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Why a step gave no outputs.
+#[derive(Debug)]
+pub(crate) enum StepFailure {
+    /// The step failed on every rank; the next one can work.
+    Step(EngineError),
+    /// A rank is gone, and with it the engine.
+    Lost(String),
+}
+
+/// All ranks of one engine.
+pub(crate) struct RankGroup {
+    ranks: Vec<Rank>,
+    replies: Receiver<(usize, Reply)>,
+}
+
+struct Rank {
+    plans: SyncSender<Arc<StepPlan>>,
+    thread: JoinHandle<()>,
+}
+
+enum Reply {
+    Loaded(Result<(), EngineError>),
+    Step(Result<StepOutputs, EngineError>),
+    Lost(String),
+}
+
+impl RankGroup {
+    /// Starts a thread for each of `loaders`, which builds its rank there; returns when all are
+    /// loaded.
+    pub(crate) fn start<O, L>(loaders: Vec<L>) -> Result<Self, EngineError>
+    where
+        O: Ops + 'static,
+        L: FnOnce() -> Result<RankWorker<O>, EngineError> + Send + 'static,
+    {
+        let (reply, replies) = sync_channel(loaders.len());
+        let mut ranks = Vec::with_capacity(loaders.len());
+        for (rank, load) in loaders.into_iter().enumerate() {
+            let (plans, incoming) = sync_channel::<Arc<StepPlan>>(1);
+            let reply = reply.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("volley-rank-{rank}"))
+                .spawn(move || {
+                    let send = |message| reply.send((rank, message)).is_ok();
+                    let work = AssertUnwindSafe(|| serve(load, incoming, &send));
+                    if let Err(panic) = catch_unwind(work) {
+                        send(Reply::Lost(panic_text(panic)));
+                    }
+                })?;
+            ranks.push(Rank { plans, thread });
+        }
+        let group = Self { ranks, replies };
+        for _ in 0..group.ranks.len() {
+            match group.replies.recv() {
+                Ok((_, Reply::Loaded(loaded))) => loaded?,
+                Ok((rank, Reply::Lost(text))) => {
+                    return Err(EngineError::Stopped(format!("rank {rank}: {text}")));
+                }
+                Ok((rank, Reply::Step(_))) => {
+                    return Err(EngineError::Stopped(format!("rank {rank} ran ahead")));
+                }
+                Err(_) => return Err(EngineError::Stopped("all ranks have ended".into())),
+            }
+        }
+        Ok(group)
+    }
+
+    /// Runs one step on every rank.
+    pub(crate) fn step(&mut self, plan: StepPlan) -> Result<StepOutputs, StepFailure> {
+        let plan = Arc::new(plan);
+        for (rank, Rank { plans, .. }) in self.ranks.iter().enumerate() {
+            let sent = plans.send(Arc::clone(&plan));
+            sent.map_err(|_| StepFailure::Lost(format!("rank {rank} has ended")))?;
+        }
+        let mut outputs: Vec<Option<StepOutputs>> = vec![None; self.ranks.len()];
+        let mut failure = None;
+        for _ in 0..self.ranks.len() {
+            let reply = match &failure {
+                None => self.replies.recv().map_err(RecvTimeoutError::from),
+                Some(_) => self.replies.recv_timeout(GRACE),
+            };
+            match reply {
+                Ok((rank, Reply::Step(Ok(done)))) => outputs[rank] = Some(done),
+                Ok((_, Reply::Step(Err(error)))) => failure = failure.or(Some(error)),
+                Ok((rank, Reply::Lost(text))) => {
+                    return Err(StepFailure::Lost(format!("rank {rank}: {text}")));
+                }
+                Ok((rank, Reply::Loaded(_))) => {
+                    return Err(StepFailure::Lost(format!("rank {rank} loaded twice")));
+                }
+                Err(_) => {
+                    let cause = failure.map_or("all ranks have ended".into(), |e| e.to_string());
+                    return Err(StepFailure::Lost(format!("not all ranks answer: {cause}")));
+                }
+            }
+        }
+        match failure {
+            None => agreed(outputs).map_err(StepFailure::Step),
+            // Some ranks went through the step and others did not: their states no longer match,
+            // but every sequence of the step is dropped, and entering a slot resets it.
+            Some(error) => Err(StepFailure::Step(error)),
+        }
+    }
+
+    /// Ends the threads: each leaves after its step. Waits for all that can end.
+    pub(crate) fn stop(self) {
+        let threads: Vec<_> = self.ranks.into_iter().map(|rank| rank.thread).collect();
+        // The plan channels are closed now; a rank stuck in a collective is freed when the
+        // others leave it.
+        drop(self.replies);
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a rank ended by a panic");
+            }
+        }
+    }
+}
+
+/// Rank 0's outputs, if all ranks have the same.
+fn agreed(outputs: Vec<Option<StepOutputs>>) -> Result<StepOutputs, EngineError> {
+    let mut outputs = outputs.into_iter().flatten();
+    let first = outputs.next().unwrap_or_default();
+    match outputs.position(|other| other != first) {
+        Some(index) => Err(EngineError::RanksDiffer { rank: index + 1 }),
+        None => Ok(first),
+    }
+}
+
+/// The life of one rank.
+fn serve<O: Ops>(
+    load: impl FnOnce() -> Result<RankWorker<O>, EngineError>,
+    plans: Receiver<Arc<StepPlan>>,
+    send: &dyn Fn(Reply) -> bool,
+) {
+    let mut worker = match load() {
+        Ok(worker) => worker,
+        Err(error) => {
+            send(Reply::Loaded(Err(error)));
+            return;
+        }
+    };
+    let mut alive = send(Reply::Loaded(Ok(())));
+    while alive {
+        let Ok(plan) = plans.recv() else { return };
+        alive = send(Reply::Step(worker.step(&plan)));
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panic".into())
+}

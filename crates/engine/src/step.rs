@@ -1,0 +1,82 @@
+//! The contract between the scheduler and the ranks: one plan in, one flat record per sequence
+//! out. Every rank runs the whole plan and, on equal logits, comes to the same outputs.
+
+use crate::{Request, Stop};
+
+/// What all ranks do in one step.
+#[derive(Clone, Debug, Default)]
+pub struct StepPlan {
+    /// Sequences that take over a slot, before anything runs; its states are reset.
+    pub enter: Vec<Entry>,
+    /// Prompt chunks, computed in one pass.
+    pub prefill: Vec<PrefillChunk>,
+    /// Sequences that draft, verify and commit, in one pass each.
+    pub decode: Vec<DecodeStep>,
+}
+
+impl StepPlan {
+    /// Whether the step runs any row.
+    pub fn is_empty(&self) -> bool {
+        self.prefill.is_empty() && self.decode.is_empty()
+    }
+}
+
+/// A sequence that starts in a slot.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Slot of its states.
+    pub slot: usize,
+    /// What is asked; `max_tokens` is already within the context limit.
+    pub request: Request,
+}
+
+/// The next tokens of a prompt.
+#[derive(Clone, Debug)]
+pub struct PrefillChunk {
+    /// Slot of the sequence.
+    pub slot: usize,
+    /// Prompt tokens already computed; the chunk follows them.
+    pub past: usize,
+    /// Tokens of the chunk, at least one.
+    pub len: usize,
+    /// Cache blocks, covering `past + len` tokens.
+    pub blocks: Vec<u32>,
+}
+
+/// One decode step of a sequence: its anchor and up to `max_drafts` drafts.
+#[derive(Clone, Debug)]
+pub struct DecodeStep {
+    /// Slot of the sequence.
+    pub slot: usize,
+    /// Committed tokens; the anchor has this position.
+    pub past: usize,
+    /// Most drafts to verify; 0 runs the anchor alone.
+    pub max_drafts: usize,
+    /// Cache blocks, covering the rows verified and the proposer's block behind `past`.
+    pub blocks: Vec<u32>,
+}
+
+/// What one step did: a record for each entry of `prefill`, then for each of `decode`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepOutputs {
+    /// Records in the order of the plan.
+    pub updates: Vec<SlotUpdate>,
+}
+
+/// What one step did for one sequence.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SlotUpdate {
+    /// Slot of the sequence.
+    pub slot: usize,
+    /// Tokens committed by the step.
+    pub committed: usize,
+    /// Tokens that came out, in order: accepted drafts and the bonus token. Empty for a chunk
+    /// that does not end its prompt.
+    pub tokens: Vec<u32>,
+    /// Drafts verified.
+    pub drafted: usize,
+    /// Of these, accepted (also when cut off by a stop).
+    pub accepted: usize,
+    /// Set when the sequence has ended.
+    pub stop: Option<Stop>,
+}

@@ -1,0 +1,260 @@
+//! One rank: runs plans on its shard of the models.
+
+use volley_ops::{Batch, Keep, Ops, Segment};
+use volley_speculate::{Drafting, Proposal, Proposer};
+
+use crate::proposers::TargetRank;
+use crate::sequence::{Sampling, Sequence};
+use crate::step::{DecodeStep, PrefillChunk, SlotUpdate, StepOutputs, StepPlan};
+use crate::{EngineError, Stop};
+
+/// One tensor-parallel rank with its device, models and sequences.
+pub(crate) struct RankWorker<O: Ops> {
+    rank: TargetRank<O>,
+    proposer: Box<dyn Proposer<TargetRank<O>, Error = EngineError>>,
+    sampling: Sampling,
+    /// By slot. A step takes out those that it works on; after an error they are gone.
+    sequences: Vec<Option<Sequence>>,
+}
+
+impl<O: Ops> RankWorker<O> {
+    pub(crate) fn new(
+        rank: TargetRank<O>,
+        proposer: Box<dyn Proposer<TargetRank<O>, Error = EngineError>>,
+        sampling: Sampling,
+        slots: usize,
+    ) -> Self {
+        Self {
+            rank,
+            proposer,
+            sampling,
+            sequences: (0..slots).map(|_| None).collect(),
+        }
+    }
+
+    /// Runs a plan. After an error its sequences have to be entered again.
+    pub(crate) fn step(&mut self, plan: &StepPlan) -> Result<StepOutputs, EngineError> {
+        for entry in &plan.enter {
+            self.rank.target.reset(&self.rank.ops, entry.slot)?;
+            self.proposer.reset(&mut self.rank, entry.slot)?;
+            self.sequences[entry.slot] = Some(Sequence::new(entry));
+        }
+        let mut updates = Vec::with_capacity(plan.prefill.len() + plan.decode.len());
+        if !plan.prefill.is_empty() {
+            updates.extend(self.prefill(&plan.prefill)?);
+        }
+        if !plan.decode.is_empty() {
+            updates.extend(self.decode(&plan.decode)?);
+        }
+        Ok(StepOutputs { updates })
+    }
+
+    /// Computes prompt chunks; a prompt that ends gives its first token.
+    fn prefill(&mut self, chunks: &[PrefillChunk]) -> Result<Vec<SlotUpdate>, EngineError> {
+        let mut sequences = self.take(chunks.iter().map(|chunk| (chunk.slot, chunk.past)));
+        let mut pass = Pass::default();
+        let mut last_rows = Vec::new();
+        for (chunk, sequence) in chunks.iter().zip(&sequences) {
+            let tokens = chunk.past..chunk.past + chunk.len;
+            pass.add(
+                sequence,
+                &sequence.request.prompt[tokens],
+                &chunk.blocks,
+                None,
+            );
+            if chunk.ends(sequence) {
+                last_rows.push(pass.ids.len() as u32 - 1);
+            }
+        }
+        let TargetRank { ops, target, .. } = &mut self.rank;
+        target.prefill(ops, &pass.ids, &pass.batch)?;
+        let logits = match last_rows.is_empty() {
+            true => Vec::new(),
+            false => target.logits(ops, &last_rows)?,
+        };
+        let mut rows = logits.chunks_exact(target.config().vocab_size);
+
+        let mut updates = Vec::with_capacity(chunks.len());
+        for (chunk, sequence) in chunks.iter().zip(&mut sequences) {
+            let mut update = SlotUpdate {
+                slot: chunk.slot,
+                ..SlotUpdate::default()
+            };
+            if chunk.ends(sequence) {
+                let row = rows.next().unwrap_or_default();
+                match sequence.first_token(row, chunk.past + chunk.len, self.sampling) {
+                    Ok(cut) => sequence.emit(cut, &mut update),
+                    Err(error) => update.stop = Some(Stop::Failed(error.to_string())),
+                }
+            }
+            updates.push(update);
+        }
+        let keep: Keep = chunks.iter().map(|c| (0..c.len as u32).collect()).collect();
+        self.conclude(pass.batch, &keep, sequences, &mut updates)?;
+        Ok(updates)
+    }
+
+    /// Drafts, verifies and commits (dflash 4): every sequence gets its accepted drafts and one
+    /// token more.
+    fn decode(&mut self, steps: &[DecodeStep]) -> Result<Vec<SlotUpdate>, EngineError> {
+        let mut sequences = self.take(steps.iter().map(|step| (step.slot, step.past)));
+        let proposals = self.propose(steps, &mut sequences)?;
+        let mut pass = Pass::default();
+        for ((step, sequence), proposal) in steps.iter().zip(&sequences).zip(&proposals) {
+            let ids = [&[sequence.anchor], &proposal.tokens[..]].concat();
+            let parents = proposal.parents.as_deref().map(segment_parents);
+            pass.add(sequence, &ids, &step.blocks, parents);
+        }
+        let TargetRank { ops, target, .. } = &mut self.rank;
+        target.verify(ops, &pass.ids, &pass.batch)?;
+        let all_rows: Vec<u32> = (0..pass.ids.len() as u32).collect();
+        let logits = target.logits(ops, &all_rows)?;
+        let vocab = target.config().vocab_size;
+
+        let mut keep = Keep::new();
+        let mut updates = Vec::with_capacity(steps.len());
+        for ((segment, sequence), proposal) in pass
+            .batch
+            .segments
+            .iter()
+            .zip(&mut sequences)
+            .zip(&proposals)
+        {
+            let mut update = SlotUpdate {
+                slot: sequence.slot,
+                drafted: proposal.tokens.len(),
+                ..SlotUpdate::default()
+            };
+            let logits = &logits[segment.rows.start * vocab..segment.rows.end * vocab];
+            match sequence.verify(proposal, logits, vocab, self.sampling) {
+                Ok((accepted, cut)) => {
+                    update.accepted = accepted;
+                    keep.push(cut.keep.clone());
+                    sequence.emit(cut, &mut update);
+                }
+                // The other sequences of the pass go on.
+                Err(error) => {
+                    keep.push(vec![0]);
+                    update.stop = Some(Stop::Failed(error.to_string()));
+                }
+            }
+            updates.push(update);
+        }
+        target.commit(ops, &pass.batch, &keep)?;
+        self.conclude(pass.batch, &keep, sequences, &mut updates)?;
+        Ok(updates)
+    }
+
+    /// A proposal for every step, empty where no draft is wanted.
+    fn propose(
+        &mut self,
+        steps: &[DecodeStep],
+        sequences: &mut [Sequence],
+    ) -> Result<Vec<Proposal>, EngineError> {
+        let wanted = |step: &&DecodeStep| step.max_drafts > 0;
+        let mut drafting: Vec<Drafting<'_>> = steps
+            .iter()
+            .zip(sequences)
+            .filter(|(step, _)| wanted(step))
+            .map(|(step, sequence)| Drafting {
+                slot: step.slot,
+                past: sequence.committed,
+                blocks: &step.blocks,
+                anchor: sequence.anchor,
+                max_drafts: step.max_drafts,
+                sampling: &sequence.request.sampling,
+                history: &mut sequence.history,
+            })
+            .collect();
+        let mut proposals = match drafting.is_empty() {
+            true => Vec::new(),
+            false => self.proposer.propose(&mut self.rank, &mut drafting)?,
+        }
+        .into_iter();
+        let proposal = |step: &DecodeStep| match step.max_drafts {
+            0 => Proposal::default(),
+            _ => proposals.next().unwrap_or_default(),
+        };
+        Ok(steps.iter().map(proposal).collect())
+    }
+
+    /// After a pass: the proposer takes in what was committed, and the sequences go back.
+    fn conclude(
+        &mut self,
+        batch: Batch,
+        keep: &Keep,
+        sequences: Vec<Sequence>,
+        updates: &mut [SlotUpdate],
+    ) -> Result<(), EngineError> {
+        self.rank.batch = batch;
+        self.proposer.observe(&mut self.rank, keep)?;
+        for ((mut sequence, kept), update) in sequences.into_iter().zip(keep).zip(updates) {
+            update.committed = kept.len();
+            sequence.committed += kept.len();
+            let slot = sequence.slot;
+            match self.proposer.context(slot) {
+                Some(context) if context != sequence.committed => {
+                    return Err(EngineError::DraftContext {
+                        slot,
+                        context,
+                        committed: sequence.committed,
+                    });
+                }
+                _ => self.sequences[slot] = Some(sequence),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out the sequences of a pass, given by slot and committed length.
+    fn take(&mut self, planned: impl Iterator<Item = (usize, usize)>) -> Vec<Sequence> {
+        let take = |(slot, past): (usize, usize)| {
+            let sequence = self.sequences[slot].take();
+            sequence
+                .filter(|sequence| sequence.committed == past)
+                .expect("scheduler and rank agree on what is in a slot: this is a bug")
+        };
+        planned.map(take).collect()
+    }
+}
+
+impl PrefillChunk {
+    /// Whether the chunk is the last of its prompt.
+    fn ends(&self, sequence: &Sequence) -> bool {
+        self.past + self.len == sequence.request.prompt.len()
+    }
+}
+
+/// The rows of one pass.
+#[derive(Default)]
+struct Pass {
+    ids: Vec<u32>,
+    batch: Batch,
+}
+
+impl Pass {
+    fn add(
+        &mut self,
+        sequence: &Sequence,
+        ids: &[u32],
+        blocks: &[u32],
+        parents: Option<Vec<Option<u32>>>,
+    ) {
+        let first = self.ids.len();
+        self.ids.extend_from_slice(ids);
+        self.batch.segments.push(Segment {
+            rows: first..self.ids.len(),
+            slot: sequence.slot,
+            past: sequence.committed,
+            blocks: blocks.to_vec(),
+            parents,
+        });
+    }
+}
+
+/// Parents of anchor and drafts as a segment has them: the anchor continues the context.
+fn segment_parents(drafts: &[u32]) -> Vec<Option<u32>> {
+    std::iter::once(None)
+        .chain(drafts.iter().copied().map(Some))
+        .collect()
+}
