@@ -140,12 +140,12 @@ impl Multiply<'_, '_, '_> {
             }
         }
         let column = self.first + column;
-        for r in 0..R {
-            let out = &mut self.out[row + r][column..column + N];
+        for (out, sums) in self.out[row..].iter_mut().zip(&sums) {
+            let out = &mut out[column..column + N];
             if add {
-                out.iter_mut().zip(&sums[r]).for_each(|(o, s)| *o += s);
+                out.iter_mut().zip(sums).for_each(|(o, s)| *o += s);
             } else {
-                out.copy_from_slice(&sums[r]);
+                out.copy_from_slice(sums);
             }
         }
     }

@@ -68,8 +68,8 @@ impl Rank {
         data: &[f32],
         use_all: impl FnOnce(&[Vec<f32>]),
     ) -> Result<()> {
-        // The last round may still have readers.
-        let mut round = self.wait(op, self.lock(), |round| !round.complete())?;
+        // The last round may still have readers. Without all ranks there is no further one.
+        let mut round = self.wait(op, self.lock(), |round| !round.complete() && !round.lost)?;
         let deposit = &mut round.deposits[self.index];
         deposit.clear();
         deposit.extend_from_slice(data);
@@ -78,7 +78,10 @@ impl Rank {
         let mut round = self.wait(op, round, Round::complete)?;
         let odd = round.deposits.iter().find(|d| d.len() != data.len());
         let result = match odd {
-            None => Ok(use_all(&round.deposits)),
+            None => {
+                use_all(&round.deposits);
+                Ok(())
+            }
             Some(odd) => Err(Error::Shape {
                 op,
                 what: "number of values of another rank",

@@ -1,0 +1,13 @@
+//! Every operation against a naive reference in f64.
+
+#![allow(clippy::unwrap_used)]
+
+mod attention;
+mod common;
+mod conv;
+mod errors;
+mod gdn;
+mod golden;
+mod linear;
+mod ranks;
+mod rows;
