@@ -1,0 +1,5 @@
+//! The handlers.
+
+pub mod chat;
+pub mod models;
+pub mod service;
