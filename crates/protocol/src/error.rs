@@ -122,7 +122,8 @@ impl ApiError {
 
     /// 404: no such model.
     pub fn model_not_found(model: &str, served: &str) -> Self {
-        let message = format!("The model {model:?} does not exist; this server has {served:?}.");
+        let model = clipped(&format!("{model:?}"));
+        let message = format!("The model {model} does not exist; this server has {served:?}.");
         let mut error = Self::new(
             404,
             ErrorKind::InvalidRequestError,
@@ -135,12 +136,13 @@ impl ApiError {
 
     /// 404: no such path.
     pub fn unknown_path(path: &str) -> Self {
-        let message = format!("There is nothing at {path:?}.");
+        let message = format!("There is nothing at {}.", clipped(&format!("{path:?}")));
         Self::new(404, ErrorKind::InvalidRequestError, "not_found", message)
     }
 
     /// 405: the path exists with another method; the server adds the `Allow` header.
     pub fn method_not_allowed(method: &str, path: &str) -> Self {
+        let (method, path) = (clipped(method), clipped(path));
         let message = format!("{path} does not take {method}.");
         Self::new(
             405,

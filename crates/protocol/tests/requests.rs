@@ -1,5 +1,7 @@
 //! Reading requests: every wrong type, range and unsupported field is a 400 that names the field.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use serde_json::{Value, json};
 use volley_protocol::ApiError;
 use volley_protocol::openai::{

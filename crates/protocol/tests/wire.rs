@@ -1,5 +1,7 @@
 //! The JSON that goes over the wire.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use serde_json::{Value, json};
 use volley_protocol::openai::{ModelInfo, ModelList, Usage};
 use volley_protocol::parser::{Aggregate, Delta, FinishReason};

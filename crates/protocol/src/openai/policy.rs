@@ -1,5 +1,5 @@
 //! Fields that are accepted without effect, and fields that would change the output but are not
-//! implemented. Documentation is generated from these lists.
+//! implemented. The lists are public so that documentation can print them.
 
 use serde_json::Value;
 
@@ -112,7 +112,7 @@ pub(crate) fn refuse_unsupported(body: &Fields) -> Result<(), ApiError> {
 fn same_value(text: &str, value: &Value) -> bool {
     match value {
         Value::Number(number) => text.parse().ok() == number.as_f64(),
-        other => other.to_string() == text,
+        other => serde_json::from_str::<Value>(text).is_ok_and(|neutral| neutral == *other),
     }
 }
 

@@ -31,9 +31,10 @@ pub(super) fn coerce(text: &str, types: &[JsonType]) -> String {
 /// Is it certain that text which starts like this becomes a string, whatever follows?
 pub(super) fn surely_string(text: &str, types: &[JsonType]) -> bool {
     let literal = literal_start(text, types);
+    let word = literal.trim_end();
     let starts = |words: &[&str]| {
-        let lower = literal.to_ascii_lowercase();
-        words.iter().any(|word| word.starts_with(lower.trim_end()))
+        let mut beginnings = words.iter().filter_map(|full| full.get(..word.len()));
+        beginnings.any(|beginning| beginning.eq_ignore_ascii_case(word))
     };
     if types.contains(&JsonType::Null) && starts(&["null", "none"]) {
         return false;
@@ -43,7 +44,7 @@ pub(super) fn surely_string(text: &str, types: &[JsonType]) -> bool {
         JsonType::Null | JsonType::String => false,
         JsonType::Boolean => starts(&["true", "false", "0", "1"]),
         JsonType::Integer | JsonType::Number => {
-            let mut bytes = literal.trim_end().bytes();
+            let mut bytes = word.bytes();
             bytes.all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E'))
         }
         JsonType::Object | JsonType::Array => literal.is_empty() || literal.starts_with(['{', '[']),

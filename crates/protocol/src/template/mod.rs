@@ -1,12 +1,14 @@
 //! The chat template: a Jinja program that turns messages into the prompt, rendered character by
 //! character as Python's jinja2 with Hugging Face's environment does (qwen35 section 6).
 
+mod guard;
 mod python;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Value};
 use minijinja::{Environment, ErrorKind, context};
 
+use self::guard::Guard;
 use crate::error::TemplateError;
 use crate::messages::{Message, Role, ToolCall};
 use crate::openai::Tool;
@@ -75,16 +77,48 @@ impl ChatTemplate {
         tools: &[Tool],
         options: RenderOptions,
     ) -> Result<String, TemplateError> {
+        self.render_guarded(messages, tools, options, Guard { tokens: &[] })
+    }
+
+    /// The same prompt in pieces to be tokenized one by one: wherever messages or tools spell one
+    /// of `control_tokens`, it is cut in two, so it cannot become that token. Tags that the model
+    /// has to read (`<think>`, `<tool_call>`) do not belong in the list.
+    ///
+    /// # Errors
+    /// As [`Self::render`].
+    pub fn render_pieces(
+        &self,
+        messages: &[Message],
+        tools: &[Tool],
+        options: RenderOptions,
+        control_tokens: &[String],
+    ) -> Result<Vec<String>, TemplateError> {
+        let tokens = control_tokens;
+        let guard = Guard { tokens };
+        let prompt = self.render_guarded(messages, tools, options, guard)?;
+        Ok(guard.pieces(prompt))
+    }
+
+    fn render_guarded(
+        &self,
+        messages: &[Message],
+        tools: &[Tool],
+        options: RenderOptions,
+        guard: Guard,
+    ) -> Result<String, TemplateError> {
         let tools: Option<Vec<Value>> = (!tools.is_empty()).then(|| {
             let definitions = tools.iter().map(|tool| &tool.definition);
-            definitions.map(python::from_json).collect()
+            definitions
+                .map(|definition| python::from_json(definition, guard))
+                .collect()
         });
+        let messages = messages.iter().map(|message| message_value(message, guard));
         let template = self
             .environment
             .get_template(NAME)
             .expect("the template was added at construction: this is a bug");
         let context = context! {
-            messages => messages.iter().map(message_value).collect::<Vec<_>>(),
+            messages => messages.collect::<Vec<_>>(),
             tools => tools,
             preserve_thinking => options.preserve_thinking,
             add_generation_prompt => options.add_generation_prompt,
@@ -102,7 +136,7 @@ impl ChatTemplate {
     }
 }
 
-fn message_value(message: &Message) -> Value {
+fn message_value(message: &Message, guard: Guard) -> Value {
     let role = match message.role {
         Role::System => "system",
         Role::User => "user",
@@ -111,23 +145,26 @@ fn message_value(message: &Message) -> Value {
     };
     let mut fields = vec![
         ("role", Value::from(role)),
-        ("content", Value::from(message.content.as_str())),
+        ("content", Value::from(&*guard.marked(&message.content))),
     ];
     if let Some(reasoning) = &message.reasoning {
-        fields.push(("reasoning_content", Value::from(reasoning.as_str())));
+        fields.push(("reasoning_content", Value::from(&*guard.marked(reasoning))));
     }
     if !message.tool_calls.is_empty() {
-        let calls = message.tool_calls.iter().map(call_value);
+        let calls = message
+            .tool_calls
+            .iter()
+            .map(|call| call_value(call, guard));
         fields.push(("tool_calls", Value::from(calls.collect::<Vec<_>>())));
     }
     Value::from_pairs(fields)
 }
 
-fn call_value(call: &ToolCall) -> Value {
-    let arguments = call.arguments.iter();
-    let arguments = arguments.map(|(name, value)| (name.as_str(), python::from_json(value)));
-    let arguments = Value::from_pairs(arguments);
-    let function = context! { name => call.name.clone(), arguments => arguments };
+fn call_value(call: &ToolCall, guard: Guard) -> Value {
+    let function = context! {
+        name => guard.marked(&call.name),
+        arguments => python::from_fields(&call.arguments, guard),
+    };
     context! { type => "function", function => function }
 }
 

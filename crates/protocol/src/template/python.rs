@@ -2,23 +2,22 @@
 
 use minijinja::value::{Object, ObjectRepr, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
+use super::guard::Guard;
 use crate::json_text::write_string;
 
 /// JSON as a template value: keys keep their order, integers of any size keep their digits.
-pub(super) fn from_json(json: &Json) -> Value {
+pub(super) fn from_json(json: &Json, guard: Guard) -> Value {
     match json {
         Json::Null => Value::from(()),
         Json::Bool(value) => Value::from(*value),
-        Json::String(text) => Value::from(text.as_str()),
-        Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
-        Json::Object(fields) => {
-            let pairs = fields
-                .iter()
-                .map(|(name, value)| (name.as_str(), from_json(value)));
-            Value::from_pairs(pairs)
+        Json::String(text) => Value::from(&*guard.marked(text)),
+        Json::Array(items) => {
+            let items = items.iter().map(|item| from_json(item, guard));
+            Value::from(items.collect::<Vec<_>>())
         }
+        Json::Object(fields) => from_fields(fields, guard),
         Json::Number(number) => {
             let text = number.to_string();
             if text.contains(['.', 'e', 'E']) {
@@ -30,6 +29,14 @@ pub(super) fn from_json(json: &Json) -> Value {
             }
         }
     }
+}
+
+/// The fields of a JSON object as a template value.
+pub(super) fn from_fields(fields: &Map<String, Json>, guard: Guard) -> Value {
+    let pairs = fields
+        .iter()
+        .map(|(name, value)| (guard.marked(name).into_owned(), from_json(value, guard)));
+    Value::from_pairs(pairs)
 }
 
 /// An integer beyond 128 bits, kept as its digits.
@@ -190,7 +197,7 @@ mod tests {
             "0".repeat(60)
         );
         let json: Json = serde_json::from_str(&text).unwrap();
-        let rendered = to_json_filter(&from_json(&json)).unwrap();
+        let rendered = to_json_filter(&from_json(&json, Guard { tokens: &[] })).unwrap();
         assert_eq!(rendered.to_string(), text);
     }
 }
