@@ -188,8 +188,15 @@ pub fn as_tokens(raw: &str, size: usize) -> Vec<(Vec<u8>, Option<u32>)> {
     tokens
 }
 
-/// Parses pieces as the server does, and checks the order and form of the deltas.
+/// The whole answer to pieces.
 pub fn play(config: ParserConfig, pieces: &[(Vec<u8>, Option<u32>)], end: End) -> Aggregate {
+    let mut answer = Aggregate::default();
+    answer.extend(&deltas(config, pieces, end));
+    answer
+}
+
+/// Parses pieces as the server does, and checks the order and form of the deltas.
+pub fn deltas(config: ParserConfig, pieces: &[(Vec<u8>, Option<u32>)], end: End) -> Vec<Delta> {
     let mut parser = OutputParser::new(config);
     let mut deltas = Vec::new();
     for (bytes, id) in pieces {
@@ -221,7 +228,5 @@ pub fn play(config: ParserConfig, pieces: &[(Vec<u8>, Option<u32>)], end: End) -
         }
     }
     assert!(matches!(deltas.last(), Some(Delta::Finish(_))));
-    let mut answer = Aggregate::default();
-    answer.extend(&deltas);
-    answer
+    deltas
 }

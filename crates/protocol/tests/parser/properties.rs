@@ -3,10 +3,12 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use volley_protocol::messages::{Message, Role, ToolCall};
+use volley_protocol::openai::Usage;
 use volley_protocol::parser::{Aggregate, End};
+use volley_protocol::stream::{ChunkBuilder, ReasoningField, ResponseMeta, response};
 use volley_protocol::template::{ChatTemplate, RenderOptions};
 
-use crate::harness::{Case, IDS, as_tokens, play};
+use crate::harness::{Case, IDS, as_tokens, deltas, play};
 
 /// Output made of the markup's own pieces, in any order.
 fn markup() -> impl Strategy<Value = String> {
@@ -97,6 +99,42 @@ proptest! {
     }
 
     #[test]
+    fn chunks_add_up_to_the_whole_response(
+        raw in markup(),
+        at in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+        open: bool, stop: bool, limit: bool,
+    ) {
+        let case = messy(open, stop, true);
+        let end = if limit { End::Length } else { End::Stop };
+        let deltas = deltas(case.config(None), &cut(raw.as_bytes(), &at), end);
+        let mut answer = Aggregate::default();
+        answer.extend(&deltas);
+        let builder = ChunkBuilder::new(meta());
+        let chunks = deltas.into_iter().filter_map(|delta| builder.delta(delta));
+        let chunks: Vec<Value> = chunks.map(|chunk| serde_json::to_value(chunk).unwrap()).collect();
+        let whole = serde_json::to_value(response(meta(), answer, Usage::default())).unwrap();
+        let message = &whole["choices"][0]["message"];
+        let text = |field: &str| message[field].as_str().unwrap_or_default().to_owned();
+        prop_assert_eq!(joined(&chunks, "/content"), text("content"));
+        prop_assert_eq!(joined(&chunks, "/reasoning_content"), text("reasoning_content"));
+        let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+        for (i, call) in calls.iter().enumerate() {
+            let own: Vec<Value> = chunks
+                .iter()
+                .filter(|chunk| chunk["choices"][0]["delta"]["tool_calls"][0]["index"] == i)
+                .cloned()
+                .collect();
+            for field in ["/id", "/type", "/function/name", "/function/arguments"] {
+                let streamed = joined(&own, &format!("/tool_calls/0{field}"));
+                prop_assert_eq!(Some(streamed.as_str()), call.pointer(field).unwrap().as_str());
+            }
+        }
+        let finishes = chunks.iter().filter_map(|c| c["choices"][0]["finish_reason"].as_str());
+        let expected = whole["choices"][0]["finish_reason"].as_str().unwrap();
+        prop_assert_eq!(finishes.collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
     fn bytes_of_any_kind_are_taken(
         raw in prop::collection::vec(any::<u8>(), 0..64),
         at in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
@@ -130,6 +168,24 @@ proptest! {
         prop_assert_eq!(parsed, calls);
         prop_assert_eq!((answer.reasoning.as_str(), answer.content.as_str()), ("", ""));
     }
+}
+
+fn meta() -> ResponseMeta {
+    ResponseMeta {
+        id: "chatcmpl-1".to_owned(),
+        created: 1,
+        model: "demo".to_owned(),
+        system_fingerprint: "fp".to_owned(),
+        reasoning_field: ReasoningField::ReasoningContent,
+    }
+}
+
+/// A text field of all deltas, joined as clients do.
+fn joined(chunks: &[Value], field: &str) -> String {
+    let deltas = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
+    deltas
+        .filter_map(|delta| delta.pointer(field)?.as_str())
+        .collect()
 }
 
 /// A function with an argument of every type.
