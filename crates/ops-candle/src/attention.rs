@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 
+use pulp::{Simd, WithSimd};
 use volley_ops::{AttentionDims, AttentionMask, Batch, Result, Segment};
 
 use crate::buf::Buf;
 use crate::checks::{check_batch, check_groups};
 use crate::kv::Kv;
 use crate::math::sigmoid;
-use crate::simd::{Kernel, MulAdd, add_scaled, dispatch, dot};
+use crate::simd::{add_scaled, dispatch, dot};
 use crate::threads::Threads;
 
 /// Context tokens and rows of the segment that row `i` sees.
@@ -58,9 +59,11 @@ struct Row<'a> {
     out: &'a mut [f32],
 }
 
-impl Kernel for Row<'_> {
+impl WithSimd for Row<'_> {
+    type Output = ();
+
     #[inline(always)]
-    fn run<M: MulAdd>(self) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let (dims, kv, head_dim) = (self.dims, self.kv, self.dims.head_dim);
         let width = kv.width();
         let scale = (head_dim as f32).powf(-0.5);
@@ -71,7 +74,7 @@ impl Kernel for Row<'_> {
             let mut highest = f32::NEG_INFINITY;
             for (weight, &place) in weights.iter_mut().zip(&self.places) {
                 let key = &kv.keys[place * width + offset..][..head_dim];
-                *weight = dot::<M>(q, key) * scale;
+                *weight = dot(simd, q, key) * scale;
                 highest = highest.max(*weight);
             }
             let mut sum = 0.0;
@@ -82,7 +85,7 @@ impl Kernel for Row<'_> {
             out.fill(0.0);
             for (&weight, &place) in weights.iter().zip(&self.places) {
                 let value = &kv.values[place * width + offset..][..head_dim];
-                add_scaled::<M>(weight, value, out);
+                add_scaled(simd, weight, value, out);
             }
             out.iter_mut().for_each(|out| *out /= sum);
         }

@@ -1,12 +1,13 @@
 //! The gated delta rule: outputs of a block of rows without touching the state, and folding rows
 //! into it. Chains and trees, prompts (chunk by chunk) and drafts share these two steps.
 
+use pulp::{Simd, WithSimd};
 use volley_ops::{Batch, GdnDims, GdnRows, Keep, Result};
 
 use crate::buf::{Buf, check};
 use crate::checks::{check_batch, check_groups, check_keep, check_slots};
 use crate::matmul::{Left, Right, multiply};
-use crate::simd::{Kernel, MulAdd, add_scaled, dispatch, dot};
+use crate::simd::{add_scaled, dispatch, dot};
 use crate::threads::Threads;
 
 /// Rows solved at a time in a prompt.
@@ -120,15 +121,17 @@ impl Solve<'_, '_> {
         };
         for (left, product) in [(self.head.k, &mut *self.u), (self.head.q, &mut *self.out)] {
             let mut product: Vec<&mut [f32]> = product.chunks_exact_mut(width).collect();
-            multiply(self.head.keys(left), right, false, &mut product);
+            multiply(self.head.keys(left), right, false, 0, &mut product);
         }
         dispatch(self);
     }
 }
 
-impl Kernel for Solve<'_, '_> {
+impl WithSimd for Solve<'_, '_> {
+    type Output = ();
+
     #[inline(always)]
-    fn run<M: MulAdd>(self) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let Self { head, parents, .. } = self;
         let width = head.dims.value_dim;
         let mut ancestors = Vec::with_capacity(parents.len());
@@ -153,11 +156,11 @@ impl Kernel for Solve<'_, '_> {
             for &(ancestor, decay) in ancestors.iter().rev() {
                 let correction = &before[ancestor * width..][..width];
                 let key = head.key(ancestor);
-                add_scaled::<M>(-decay * dot::<M>(key, head.key(i)), correction, u);
-                add_scaled::<M>(decay * dot::<M>(key, head.query(i)), correction, out);
+                add_scaled(simd, -decay * dot(simd, key, head.key(i)), correction, u);
+                add_scaled(simd, decay * dot(simd, key, head.query(i)), correction, out);
             }
             u.iter_mut().for_each(|u| *u *= head.strength(i));
-            add_scaled::<M>(dot::<M>(head.key(i), head.query(i)), u, out);
+            add_scaled(simd, dot(simd, head.key(i), head.query(i)), u, out);
         }
     }
 }
@@ -191,7 +194,7 @@ fn fold(head: Head, kept: &[usize], u: &[f32], stride: usize, state: &mut [f32])
         columns: width,
     };
     let mut state: Vec<&mut [f32]> = state.chunks_exact_mut(width).collect();
-    multiply(left, right, true, &mut state);
+    multiply(left, right, true, 0, &mut state);
 }
 
 /// The states of the segments, in segment order, split by value head.

@@ -2,7 +2,7 @@ use candle_core::{Device, Tensor};
 use volley_ops::{Error, Result};
 
 use crate::buf::{Buf, check};
-use crate::matmul::{Left, PANEL, Right, multiply_panel};
+use crate::matmul::{Left, PANEL, Right, multiply};
 use crate::threads::Threads;
 
 /// The weight of a linear map, `[out, in]`.
@@ -111,7 +111,7 @@ impl Weight {
                     stride: PANEL,
                     columns: PANEL.min(width - column),
                 };
-                multiply_panel(left, right, column, &mut out);
+                multiply(left, right, false, column, &mut out);
             }
         });
     }

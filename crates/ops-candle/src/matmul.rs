@@ -1,15 +1,21 @@
 //! Matrix products whose every element is summed in an order fixed by the depth alone, so that a
 //! row's bits do not depend on how many rows are multiplied with it.
 
-use crate::simd::{Kernel, MulAdd, dispatch};
+use std::ops::Range;
 
-/// Columns computed together when the right side is packed.
+use pulp::{Simd, WithSimd};
+
+use crate::simd::dispatch;
+
+/// Columns that lie side by side when the right side is packed.
 pub const PANEL: usize = 32;
 /// Depth summed before it is added to the result: bounds the rounding error and fits the cache.
 const DEPTH: usize = 256;
-/// Rows and columns held in registers.
+/// Rows of a tile of sums held in registers, and its vectors per row.
 const ROWS: usize = 6;
-const COLUMNS: usize = 16;
+const VECTORS: usize = 2;
+/// Vectors of a single row: enough sums to keep the adders busy.
+const ROW_VECTORS: usize = 4;
 
 /// Rows of the left side: row `i` is `data[i * stride..][..depth]`.
 #[derive(Clone, Copy)]
@@ -27,27 +33,15 @@ pub struct Right<'a> {
     pub columns: usize,
 }
 
-/// `out = left right`, or `out += left right`; one slice of `right.columns` values per row.
-pub fn multiply(left: Left, right: Right, add: bool, out: &mut [&mut [f32]]) {
-    let first = 0;
+/// `out = left right`, or `out += left right` when `add`: one slice per row, whose columns
+/// `first..` are written.
+pub fn multiply(left: Left, right: Right, add: bool, first: usize, out: &mut [&mut [f32]]) {
     dispatch(Multiply {
         left,
         right,
         add,
-        out,
         first,
-    });
-}
-
-/// Columns `first..` of a larger product; `right` has room for whole panels.
-pub fn multiply_panel(left: Left, right: Right, first: usize, out: &mut [&mut [f32]]) {
-    let add = false;
-    dispatch(Multiply {
-        left,
-        right,
-        add,
         out,
-        first,
     });
 }
 
@@ -55,98 +49,123 @@ struct Multiply<'a, 'o, 's> {
     left: Left<'a>,
     right: Right<'a>,
     add: bool,
-    out: &'o mut [&'s mut [f32]],
-    /// Column of `out` that the first column of `right` goes to.
     first: usize,
+    out: &'o mut [&'s mut [f32]],
 }
 
-impl Kernel for Multiply<'_, '_, '_> {
+impl WithSimd for Multiply<'_, '_, '_> {
+    type Output = ();
+
     #[inline(always)]
-    fn run<M: MulAdd>(mut self) {
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let columns = self.right.columns;
         if self.left.depth == 0 && !self.add {
-            let columns = self.first..self.first + self.right.columns;
-            self.out
-                .iter_mut()
-                .for_each(|row| row[columns.clone()].fill(0.0));
+            for row in &mut *self.out {
+                row[self.first..self.first + columns].fill(0.0);
+            }
         }
         for start in (0..self.left.depth).step_by(DEPTH) {
             let depth = start..(start + DEPTH).min(self.left.depth);
             let add = self.add || start > 0;
             let mut column = 0;
-            // One row alone needs more columns to keep the adders busy.
             if self.out.len() == 1 {
-                while column + PANEL <= self.right.columns {
-                    self.tile::<M, 1, PANEL>(depth.clone(), 0, column, add);
-                    column += PANEL;
+                while column + ROW_VECTORS * S::F32_LANES <= columns {
+                    self.tile::<S, 1, ROW_VECTORS>(simd, depth.clone(), 0, column, add);
+                    column += ROW_VECTORS * S::F32_LANES;
                 }
             }
-            while column + COLUMNS <= self.right.columns {
-                self.rows::<M, COLUMNS>(depth.clone(), column, add);
-                column += COLUMNS;
+            while column + VECTORS * S::F32_LANES <= columns {
+                self.strip::<S, VECTORS>(simd, depth.clone(), column, add);
+                column += VECTORS * S::F32_LANES;
             }
-            while column < self.right.columns {
-                self.rows::<M, 1>(depth.clone(), column, add);
-                column += 1;
+            while column + S::F32_LANES <= columns {
+                self.strip::<S, 1>(simd, depth.clone(), column, add);
+                column += S::F32_LANES;
+            }
+            for column in column..columns {
+                self.single_column(depth.clone(), column, add);
             }
         }
     }
 }
 
 impl Multiply<'_, '_, '_> {
+    /// All rows of `V` vectors of columns.
     #[inline(always)]
-    fn rows<M: MulAdd, const N: usize>(
+    fn strip<S: Simd, const V: usize>(
         &mut self,
-        depth: std::ops::Range<usize>,
+        simd: S,
+        depth: Range<usize>,
         column: usize,
         add: bool,
     ) {
         let mut row = 0;
         while row + ROWS <= self.out.len() {
-            self.tile::<M, ROWS, N>(depth.clone(), row, column, add);
+            self.tile::<S, ROWS, V>(simd, depth.clone(), row, column, add);
             row += ROWS;
         }
         match self.out.len() - row {
-            5 => self.tile::<M, 5, N>(depth, row, column, add),
-            4 => self.tile::<M, 4, N>(depth, row, column, add),
-            3 => self.tile::<M, 3, N>(depth, row, column, add),
-            2 => self.tile::<M, 2, N>(depth, row, column, add),
-            1 => self.tile::<M, 1, N>(depth, row, column, add),
+            5 => self.tile::<S, 5, V>(simd, depth, row, column, add),
+            4 => self.tile::<S, 4, V>(simd, depth, row, column, add),
+            3 => self.tile::<S, 3, V>(simd, depth, row, column, add),
+            2 => self.tile::<S, 2, V>(simd, depth, row, column, add),
+            1 => self.tile::<S, 1, V>(simd, depth, row, column, add),
             _ => {}
         }
     }
 
     #[inline(always)]
-    fn tile<M: MulAdd, const R: usize, const N: usize>(
+    fn left_row(&self, row: usize, depth: &Range<usize>) -> &[f32] {
+        &self.left.data[row * self.left.stride + depth.start..][..depth.len()]
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const R: usize, const V: usize>(
         &mut self,
-        depth: std::ops::Range<usize>,
+        simd: S,
+        depth: Range<usize>,
         row: usize,
         column: usize,
         add: bool,
     ) {
-        let (left, right) = (self.left, self.right);
-        let len = depth.len();
-        let left: [&[f32]; R] =
-            std::array::from_fn(|r| &left.data[(row + r) * left.stride + depth.start..][..len]);
-        let data = &right.data[depth.start * right.stride + column..];
-        let mut sums = [[0.0f32; N]; R];
-        for k in 0..len {
-            let values: &[f32; N] = data[k * right.stride..][..N]
-                .try_into()
-                .expect("a slice of N values: this is a bug");
-            for r in 0..R {
-                for n in 0..N {
-                    sums[r][n] = M::mul_add(left[r][k], values[n], sums[r][n]);
+        let (right, width) = (self.right, V * S::F32_LANES);
+        let mut sums = [[simd.splat_f32s(0.0); V]; R];
+        {
+            let left: [&[f32]; R] = std::array::from_fn(|r| self.left_row(row + r, &depth));
+            let right_rows = &right.data[depth.start * right.stride + column..];
+            for k in 0..depth.len() {
+                let (values, _) = S::as_simd_f32s(&right_rows[k * right.stride..][..width]);
+                for r in 0..R {
+                    let x = simd.splat_f32s(left[r][k]);
+                    for v in 0..V {
+                        sums[r][v] = simd.mul_add_e_f32s(x, values[v], sums[r][v]);
+                    }
                 }
             }
         }
         let column = self.first + column;
         for (out, sums) in self.out[row..].iter_mut().zip(&sums) {
-            let out = &mut out[column..column + N];
-            if add {
-                out.iter_mut().zip(sums).for_each(|(o, s)| *o += s);
-            } else {
-                out.copy_from_slice(sums);
+            let (out, _) = S::as_mut_simd_f32s(&mut out[column..column + width]);
+            for (out, &sum) in out.iter_mut().zip(sums) {
+                *out = if add { simd.add_f32s(*out, sum) } else { sum };
             }
+        }
+    }
+
+    #[inline(always)]
+    fn single_column(&mut self, depth: Range<usize>, column: usize, add: bool) {
+        for row in 0..self.out.len() {
+            let values = depth
+                .clone()
+                .map(|k| self.right.data[k * self.right.stride + column]);
+            let products = self
+                .left_row(row, &depth)
+                .iter()
+                .zip(values)
+                .map(|(x, w)| x * w);
+            let sum: f32 = products.sum();
+            let out = &mut self.out[row][self.first + column];
+            *out = if add { *out + sum } else { sum };
         }
     }
 }

@@ -1,88 +1,49 @@
-//! Loops compiled for the widest vectors of the machine, chosen at run time.
+//! Vector loops for the widest registers of the machine, chosen at run time. Which they are is a
+//! property of the machine, so equal inputs give equal bits.
 
-/// How a product is added: fused where the machine does it in one instruction.
-pub trait MulAdd: Copy + Send + Sync {
-    /// `a * b + c`.
-    fn mul_add(a: f32, b: f32, c: f32) -> f32;
+use pulp::{Arch, Simd, WithSimd};
+
+/// Runs a kernel in the best form this machine supports. Its `with_simd` must be
+/// `#[inline(always)]`, with all it calls.
+pub fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
+    Arch::new().dispatch(kernel)
 }
-
-/// One rounding, one instruction.
-#[derive(Clone, Copy)]
-pub struct Fused;
-
-/// Two roundings, for machines without the instruction.
-#[derive(Clone, Copy)]
-pub struct Separate;
-
-impl MulAdd for Fused {
-    #[inline(always)]
-    fn mul_add(a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
-    }
-}
-
-impl MulAdd for Separate {
-    #[inline(always)]
-    fn mul_add(a: f32, b: f32, c: f32) -> f32 {
-        a * b + c
-    }
-}
-
-/// A loop worth compiling more than once. `run` must be `#[inline(always)]`, with all it calls.
-pub trait Kernel {
-    /// Compiled inside a function that enables the vectors.
-    fn run<M: MulAdd>(self);
-}
-
-/// Runs the kernel in the best form this machine supports. Which form is a property of the machine,
-/// so equal inputs give equal bits throughout a process.
-pub fn dispatch<K: Kernel>(kernel: K) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2,fma")]
-        fn avx2<K: Kernel>(kernel: K) {
-            kernel.run::<Fused>();
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: both features were detected.
-            return unsafe { avx2(kernel) };
-        }
-        kernel.run::<Separate>();
-    }
-    #[cfg(target_arch = "aarch64")]
-    kernel.run::<Fused>();
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    kernel.run::<Separate>();
-}
-
-const LANES: usize = 32;
 
 /// Dot product of equally long slices, in an order that depends on their length only.
 #[inline(always)]
-pub fn dot<M: MulAdd>(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let tail = a.remainder().iter().zip(b.remainder());
-    let tail = tail.fold(0.0, |sum, (&a, &b)| M::mul_add(a, b, sum));
-    for (a, b) in a.zip(b) {
-        for i in 0..LANES {
-            lanes[i] = M::mul_add(a[i], b[i], lanes[i]);
+pub fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    const CHAINS: usize = 4;
+    let (a, a_tail) = S::as_simd_f32s(a);
+    let (b, b_tail) = S::as_simd_f32s(b);
+    let mut sums = [simd.splat_f32s(0.0); CHAINS];
+    let (a_fours, a_rest) = pulp::as_arrays::<CHAINS, _>(a);
+    let (b_fours, b_rest) = pulp::as_arrays::<CHAINS, _>(b);
+    for (a, b) in a_fours.iter().zip(b_fours) {
+        for i in 0..CHAINS {
+            sums[i] = simd.mul_add_e_f32s(a[i], b[i], sums[i]);
         }
     }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
+    for (&a, &b) in a_rest.iter().zip(b_rest) {
+        sums[0] = simd.mul_add_e_f32s(a, b, sums[0]);
     }
-    lanes[0] + tail
+    let sum = simd.add_f32s(
+        simd.add_f32s(sums[0], sums[1]),
+        simd.add_f32s(sums[2], sums[3]),
+    );
+    let tail = a_tail.iter().zip(b_tail);
+    tail.fold(simd.reduce_sum_f32s(sum), |sum, (a, b)| sum + a * b)
 }
 
 /// `y += a x`.
 #[inline(always)]
-pub fn add_scaled<M: MulAdd>(a: f32, x: &[f32], y: &mut [f32]) {
+pub fn add_scaled<S: Simd>(simd: S, a: f32, x: &[f32], y: &mut [f32]) {
+    let (x, x_tail) = S::as_simd_f32s(x);
+    let (y, y_tail) = S::as_mut_simd_f32s(y);
+    let by = simd.splat_f32s(a);
     for (y, &x) in y.iter_mut().zip(x) {
-        *y = M::mul_add(a, x, *y);
+        *y = simd.mul_add_e_f32s(by, x, *y);
+    }
+    for (y, x) in y_tail.iter_mut().zip(x_tail) {
+        *y += a * x;
     }
 }
