@@ -99,11 +99,12 @@ mod tests {
         assert!(chi_square < 27.9, "{chi_square}");
     }
 
-    /// The numbers are part of the contract: a seed gives the same text on every machine.
+    /// The numbers are part of the contract: a seed gives the same text on every machine. They were
+    /// worked out apart from the generator, from the definition of ChaCha with eight rounds.
     #[test]
     fn values_are_fixed() {
         let mut noise = Noise::new(42, 7, Stream::Token);
         let values = [noise.uniform(0), noise.uniform(1000)];
-        assert_eq!(values, [0.0, 0.0]);
+        assert_eq!(values, [0.18567938954440522, 0.16254615701137431]);
     }
 }

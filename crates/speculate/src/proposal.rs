@@ -7,7 +7,7 @@ pub struct Proposal {
     /// Drafted tokens; empty for a step without speculation.
     pub tokens: Vec<u32>,
     /// For each draft the distribution it was sampled from, which [`crate::Rule::Residual`]
-    /// needs; `None` for greedy (one-hot) drafts.
+    /// needs; `None` for greedy (one-hot) and coupled drafts.
     pub distributions: Option<Vec<Distribution>>,
     /// For a tree: the parent row of each draft (0 is the anchor), parents first. A chain without.
     pub parents: Option<Vec<u32>>,

@@ -12,7 +12,8 @@ pub enum Rule {
     Match,
     /// A draft `d` sampled from `q` is accepted with probability `min(1, p(d) / q(d))`, the rest
     /// is made up from `max(p - q, 0)` (spec/dflash.md 5.3). Same law, another text than without
-    /// speculation. Chains; a draft without distribution counts as sure (`q(d) = 1`).
+    /// speculation, provided that whether a draft is verified does not depend on its own token.
+    /// Chains; a draft without distribution counts as sure (`q(d) = 1`).
     Residual,
 }
 

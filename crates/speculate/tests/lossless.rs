@@ -1,4 +1,5 @@
 //! Verification leaves the target's distribution as it is: exact laws against counts.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -299,7 +300,7 @@ fn wrong_rules_fail() {
         ("unfiltered drafter", &unfiltered),
         ("second chance", &second_chance),
     ];
-    // The last setting has temperature 1 and all filters.
+    // Temperature 0.7 and every filter.
     let params = &settings()[1];
     for (name, verifier) in wrong {
         let p = joint_p(params, &sampled, verifier);

@@ -1,4 +1,5 @@
 //! Plain sampling against candle-transformers: its draws follow our probabilities.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

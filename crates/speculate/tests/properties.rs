@@ -1,4 +1,5 @@
 //! Properties of the filters over random logits and parameters.
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use volley_speculate::{Distribution, History, SamplingParams, argmax, distribution, sample};

@@ -1,5 +1,5 @@
 //! A toy language to sample from, and the chi-square test.
-#![allow(dead_code)] // Each test crate uses its own part.
+#![allow(dead_code, clippy::unwrap_used)] // Each test crate uses its own part.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
