@@ -1,3 +1,33 @@
-//! The binary `volley`.
+//! The binary `volley`: serve, chat, generate, inspect.
 
-fn main() {}
+mod args;
+mod chat;
+mod demo;
+mod drafting;
+mod error;
+mod generate;
+mod inspect;
+mod load;
+mod serve;
+mod terminal;
+
+use std::process::ExitCode;
+
+use args::Command;
+
+fn main() -> ExitCode {
+    let result = match args::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Chat(args) => chat::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("volley: {error}");
+            error.exit_code()
+        }
+    }
+}

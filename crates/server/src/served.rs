@@ -68,10 +68,15 @@ impl ServedModel {
         let fields = chat.sampling().clone();
         let tools = chat.active_tools().to_vec();
         let messages = normalize(chat.messages)?;
-        let text = self.template.render(&messages, &tools, options)?;
-        let prompt = self.encode(&text)?;
+        // Control tokens spelled in a message stay text: they must not end a turn or begin one.
+        let control = self.tokenizer.control_tokens();
+        let pieces = self
+            .template
+            .render_pieces(&messages, &tools, options, control)?;
+        let prompt = self.encode(&pieces)?;
+        let end = pieces.last().map_or("", String::as_str);
         let parser = OutputParser::new(ParserConfig {
-            initial: InitialState::of_prompt(&text),
+            initial: InitialState::of_prompt(end),
             tools,
             parallel_tool_calls: chat.parallel_tool_calls,
             stop: chat.stop,
@@ -82,17 +87,23 @@ impl ServedModel {
         Ok(Prepared { request, parser })
     }
 
-    /// Token ids of a rendered prompt; 400 if it leaves no room in the context.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, ApiError> {
+    /// Token ids of a prompt in pieces, each encoded by itself; 400 if they leave no room in the
+    /// context.
+    pub fn encode(&self, pieces: &[String]) -> Result<Vec<u32>, ApiError> {
         let limit = self.engine.info().max_model_len;
-        let least = self.tokenizer.least_tokens(text.len());
+        let bytes = pieces.iter().map(String::len).sum();
+        let least = self.tokenizer.least_tokens(bytes);
         if least >= limit {
             return Err(ApiError::context_length(limit, least));
         }
-        let prompt = self
-            .tokenizer
-            .encode(text)
-            .map_err(|error| ApiError::invalid_value("messages", error.to_string()))?;
+        let mut prompt = Vec::new();
+        for piece in pieces {
+            let ids = self
+                .tokenizer
+                .encode(piece)
+                .map_err(|error| ApiError::invalid_value("messages", error.to_string()))?;
+            prompt.extend(ids);
+        }
         if prompt.len() >= limit {
             return Err(ApiError::context_length(limit, prompt.len()));
         }

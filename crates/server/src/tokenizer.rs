@@ -12,6 +12,7 @@ pub struct Tokenizer {
     bytes: Vec<Box<[u8]>>,
     longest: usize,
     tags: Option<TagIds>,
+    control: Vec<String>,
 }
 
 impl Tokenizer {
@@ -22,11 +23,15 @@ impl Tokenizer {
         let bytes = byte_table(&inner)?;
         let longest = bytes.iter().map(|bytes| bytes.len()).max().unwrap_or(0);
         let tags = tag_ids(&inner);
+        let added = inner.get_added_tokens_decoder().into_values();
+        let control = added.filter(|token| token.special);
+        let control = control.map(|token| token.content).collect();
         Ok(Self {
             inner,
             bytes,
             longest,
             tags,
+            control,
         })
     }
 
@@ -58,6 +63,11 @@ impl Tokenizer {
     /// Ids of the tags, if all of them are tokens of their own.
     pub fn tags(&self) -> Option<TagIds> {
         self.tags
+    }
+
+    /// Texts of the control tokens, such as `<|im_end|>`: those that are never part of an answer.
+    pub fn control_tokens(&self) -> &[String] {
+        &self.control
     }
 
     /// No text of `bytes` bytes has fewer tokens than this; cheap, to refuse a text that is far too
@@ -193,6 +203,7 @@ pub(crate) mod tests {
         assert_eq!(tokenizer.tags(), Some(tags));
         let without = Tokenizer::from_json(&byte_tokenizer(&[("<think>", false)])).unwrap();
         assert_eq!(without.tags(), None);
+        assert_eq!(tokenizer.control_tokens(), ["<|im_end|>"]);
     }
 
     #[test]

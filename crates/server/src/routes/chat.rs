@@ -70,7 +70,7 @@ async fn prepare(
             tracing::debug!("{notice}");
         }
         let stream = chat.stream.then_some(chat.stream_options);
-        let prepared = app.model.prepare(chat, random_id("call_"))?;
+        let prepared = app.model.prepare(chat, random_id("call_") + "_")?;
         Ok((prepared, stream))
     });
     task.await

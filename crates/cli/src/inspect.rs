@@ -1,0 +1,30 @@
+//! `volley inspect`.
+
+use std::io::Write;
+
+use volley_model::inspect;
+
+use crate::args::InspectArgs;
+use crate::demo;
+use crate::drafting::Source;
+use crate::error::Result;
+use crate::load::open;
+
+/// Describes a checkpoint; for the demo both of the pair.
+pub fn run(args: &InspectArgs) -> Result<()> {
+    let source = Source::of(&args.model);
+    let mut inspections = vec![inspect(&open(&source, demo::target)?)?];
+    if source == Source::Demo {
+        inspections.push(inspect(&demo::drafter()?)?);
+    }
+    let mut out = std::io::stdout().lock();
+    for inspection in &inspections {
+        if args.json {
+            let line = serde_json::to_string(inspection).map_err(std::io::Error::from)?;
+            writeln!(out, "{line}")?;
+        } else {
+            writeln!(out, "{inspection}")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! From arguments to a running model.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use volley_engine::{Engine, EngineOptions, Sources, Speculation};
+use volley_model::{Checkpoint, DrafterConfig, TargetConfig};
+use volley_protocol::template::ChatTemplate;
+use volley_server::{GenerationDefaults, ServedModel, Tokenizer};
+use volley_speculate::Rule;
+
+use crate::args::ModelArgs;
+use crate::demo;
+use crate::drafting::{Drafting, Source};
+use crate::error::{Error, Result};
+
+/// Longest context that is planned without being asked for, in tokens.
+const DEFAULT_MAX_MODEL_LEN: usize = 32_768;
+
+/// A running model and what there is to say about it.
+pub struct Loaded {
+    /// The model.
+    pub model: ServedModel,
+    /// Lines for people: label and text.
+    pub facts: Vec<(&'static str, String)>,
+}
+
+/// Loads the target, the drafter and the texts, and starts the engine.
+pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Loaded> {
+    let source = Source::of(&args.model);
+    let drafting = Drafting::of(args)?;
+    let target = open(&source, demo::target)?;
+    let config = TargetConfig::read(&target)?;
+    let tokenizer = Tokenizer::from_json(required(&target, "tokenizer.json")?.as_bytes())?;
+    let template = ChatTemplate::new(template_source(&target)?)
+        .map_err(|error| volley_server::Error::Template(error.to_string()))?;
+    let (defaults, origin) = defaults(&args.generation_config, &target)?;
+    let mut facts = vec![("model", target_fact(&source, &config))];
+    let (drafter, speculation) = match drafting {
+        Drafting::None => (None, Speculation::None),
+        Drafting::Dflash {
+            drafter,
+            max_drafts,
+            notices,
+        } => {
+            let checkpoint = open(&drafter, demo::drafter)?;
+            let drafter_config = DrafterConfig::read(&checkpoint, Some(&config))?;
+            facts.push(("drafter", drafter_fact(&drafter, &drafter_config)));
+            let guesses = drafter_config.guesses.iter();
+            facts.extend(guesses.map(|guess| ("guessed", guess.clone())));
+            facts.extend(notices.into_iter().map(|notice| ("notice", notice)));
+            let most = drafter_config.block_size.saturating_sub(1);
+            let speculation = Speculation::Dflash {
+                max_drafts: draft_count(max_drafts, most)?,
+                rule: Rule::default(),
+            };
+            (Some(checkpoint), speculation)
+        }
+    };
+    let max_model_len = args
+        .max_model_len
+        .unwrap_or(DEFAULT_MAX_MODEL_LEN.min(config.max_position_embeddings));
+    let options = EngineOptions {
+        ranks: args.tensor_parallel_size,
+        max_model_len: Some(max_model_len),
+        token_count: Some(tokenizer.count()),
+        speculation,
+        max_waiting: max_waiting.saturating_add(1),
+        ..EngineOptions::default()
+    };
+    let engine = Engine::start(options, Sources { target, drafter })?;
+    let info = engine.info();
+    facts.push((
+        "decoding",
+        match info.method.as_str() {
+            "none" => "one token per step".into(),
+            method => format!("{method}, up to {} drafts per step", info.max_drafts),
+        },
+    ));
+    facts.push((
+        "context",
+        format!(
+            "{} tokens, on the CPU with {} rank(s)",
+            info.max_model_len, args.tensor_parallel_size
+        ),
+    ));
+    facts.push(("sampling", format!("{defaults} ({origin})")));
+    let names = match names {
+        [] => vec![default_name(&source)],
+        names => names.to_vec(),
+    };
+    let model = ServedModel {
+        names,
+        tokenizer: Arc::new(tokenizer),
+        template,
+        defaults,
+        eos_ids: config.eos,
+        seed: args.seed,
+        engine,
+    };
+    Ok(Loaded { model, facts })
+}
+
+/// A running model for one request at a time.
+pub fn served(args: &ModelArgs) -> Result<ServedModel> {
+    Ok(load(args, &[], 1)?.model)
+}
+
+/// Opens a checkpoint, or the embedded one.
+pub fn open(source: &Source, demo: fn() -> Result<Checkpoint>) -> Result<Checkpoint> {
+    match source {
+        Source::Demo => demo(),
+        Source::Path(path) if !path.exists() => Err(Error::Usage(format!(
+            "there is no model at {}; give a folder in Hugging Face format, or \"demo\"",
+            path.display()
+        ))),
+        Source::Path(path) => Ok(Checkpoint::open(path)?),
+    }
+}
+
+/// Drafts per step: as asked for, at most `most`.
+fn draft_count(asked: Option<usize>, most: usize) -> Result<usize> {
+    match asked {
+        Some(count) if count > most => Err(Error::Usage(format!(
+            "{count} speculative tokens per step are too many: the drafter's block has {} rows, \
+             which allows {most}",
+            most + 1
+        ))),
+        count => Ok(count.unwrap_or(most)),
+    }
+}
+
+fn required(checkpoint: &Checkpoint, file: &str) -> Result<String> {
+    checkpoint.text(file)?.ok_or_else(|| {
+        let message = format!("missing in {}", checkpoint.place());
+        Error::Server(volley_server::Error::File {
+            file: file.into(),
+            message,
+        })
+    })
+}
+
+/// The chat template: a file of its own, or inside tokenizer_config.json.
+fn template_source(checkpoint: &Checkpoint) -> Result<String> {
+    if let Some(source) = checkpoint.text("chat_template.jinja")? {
+        return Ok(source);
+    }
+    const FILE: &str = "tokenizer_config.json";
+    let bad = |message: String| volley_server::Error::File {
+        file: FILE.into(),
+        message,
+    };
+    let config: Value = serde_json::from_str(&required(checkpoint, FILE)?)
+        .map_err(|error| bad(error.to_string()))?;
+    let template = match &config["chat_template"] {
+        Value::Array(named) => named
+            .iter()
+            .find(|entry| entry["name"] == "default")
+            .and_then(|entry| entry["template"].as_str()),
+        single => single.as_str(),
+    };
+    let missing = || bad("has no chat_template, and there is no chat_template.jinja".into());
+    Ok(template.ok_or_else(missing)?.to_owned())
+}
+
+/// Sampling defaults by the flag, and where they are from.
+fn defaults(choice: &str, target: &Checkpoint) -> Result<(GenerationDefaults, String)> {
+    const FILE: &str = "generation_config.json";
+    match choice {
+        "vllm" => Ok((GenerationDefaults::neutral(), "neutral by flag".into())),
+        "greedy" => Ok((GenerationDefaults::greedy(), "by flag".into())),
+        "auto" => match target.text(FILE)? {
+            Some(json) => Ok((GenerationDefaults::from_json(json.as_bytes())?, FILE.into())),
+            None => Ok((GenerationDefaults::neutral(), format!("no {FILE}"))),
+        },
+        folder => {
+            let path = Path::new(folder).join(FILE);
+            let json = std::fs::read(&path).map_err(|error| {
+                let path = path.display();
+                Error::Usage(format!("--generation-config: {path}: {error}"))
+            })?;
+            let defaults = GenerationDefaults::from_json(&json)?;
+            Ok((defaults, path.display().to_string()))
+        }
+    }
+}
+
+/// The name of a folder serves as the name of its model.
+fn default_name(source: &Source) -> String {
+    match source {
+        Source::Demo => demo::SERVED_NAME.into(),
+        Source::Path(path) => {
+            let full = path.canonicalize().unwrap_or_else(|_| path.clone());
+            let name = full.file_name().unwrap_or(full.as_os_str());
+            name.to_string_lossy().into_owned()
+        }
+    }
+}
+
+fn place(source: &Source) -> String {
+    match source {
+        Source::Demo => "demo".into(),
+        Source::Path(path) => path.display().to_string(),
+    }
+}
+
+fn target_fact(source: &Source, config: &TargetConfig) -> String {
+    format!(
+        "{}: {} layers ({} GDN, {} attention), hidden size {}, vocabulary {}",
+        place(source),
+        config.layers.len(),
+        config.gdn_layers(),
+        config.attention_layers(),
+        config.hidden_size,
+        config.vocab_size,
+    )
+}
+
+fn drafter_fact(source: &Source, config: &DrafterConfig) -> String {
+    format!(
+        "{}: {} layers, block of {}, taps target layers {:?}",
+        place(source),
+        config.shapes.layers,
+        config.block_size,
+        config.target_layer_ids,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn drafts_are_bounded_by_the_block() {
+        assert_eq!(draft_count(None, 15).unwrap(), 15);
+        assert_eq!(draft_count(Some(7), 15).unwrap(), 7);
+        let error = draft_count(Some(16), 15).unwrap_err();
+        assert!(error.to_string().contains("allows 15"), "{error}");
+    }
+
+    #[test]
+    fn folders_name_their_model() {
+        let folder = texts(&[]);
+        let path = folder.path().join("Qwen3.6-27B");
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(default_name(&Source::Path(path)), "Qwen3.6-27B");
+        assert_eq!(default_name(&Source::Demo), "volley-demo");
+    }
+
+    #[test]
+    fn a_missing_model_is_an_error_of_the_arguments() {
+        let error = open(&Source::of("/no/such/folder"), demo::target);
+        assert!(matches!(error, Err(Error::Usage(text)) if text.contains("/no/such/folder")));
+    }
+}

@@ -1,0 +1,65 @@
+//! `volley serve`.
+
+use std::io::Write;
+
+use tracing_subscriber::filter::LevelFilter;
+use volley_server::{Server, ServerOptions};
+
+use crate::args::{LogLevel, ServeArgs};
+use crate::error::Result;
+use crate::load::load;
+
+/// Serves until a signal ends it.
+pub fn run(args: &ServeArgs) -> Result<()> {
+    tracing_subscriber::fmt()
+        .with_max_level(level(args.log_level))
+        .with_writer(std::io::stderr)
+        .init();
+    let ignored = args.ignored.given();
+    if !ignored.is_empty() {
+        eprintln!("notice: without effect here: {}", ignored.join(" "));
+    }
+    // The port first: a port in use is known before a large model is loaded.
+    let server = Server::bind(&args.host, args.port)?;
+    let loaded = load(
+        &args.model,
+        &args.served_model_name,
+        args.max_num_queued_reqs,
+    )?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "volley {}", env!("CARGO_PKG_VERSION"))?;
+    for (label, text) in &loaded.facts {
+        writeln!(out, "{label:<10}{text}")?;
+    }
+    let url = format!("http://{}", server.address());
+    writeln!(
+        out,
+        "{:<10}{url} as {}",
+        "serving",
+        loaded.model.names.join(", ")
+    )?;
+    writeln!(
+        out,
+        "{:<10}curl {url}/v1/chat/completions -H 'content-type: application/json' \
+         -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"What is 17 + 25?\"}}]}}'",
+        "try",
+    )?;
+    out.flush()?;
+    drop(out);
+    let options = ServerOptions {
+        max_waiting: args.max_num_queued_reqs,
+        max_body_bytes: args.max_body_bytes,
+        ..ServerOptions::default()
+    };
+    Ok(server.run(loaded.model, options)?)
+}
+
+fn level(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}

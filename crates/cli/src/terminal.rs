@@ -1,0 +1,161 @@
+//! Answers in the terminal.
+
+use std::io::{IsTerminal, Write};
+
+use volley_engine::Usage;
+use volley_protocol::parser::Delta;
+
+use crate::error::Result;
+
+const DIM: &str = "\u{1b}[2m";
+const RESET: &str = "\u{1b}[0m";
+
+/// Writes the deltas of an answer as they come.
+pub struct Printer<W> {
+    out: W,
+    colours: bool,
+    thinking: bool,
+    /// Something of the answer, not of the thoughts, is out.
+    answered: bool,
+}
+
+impl Printer<std::io::Stdout> {
+    /// A printer on stdout. Thoughts are dimmed in a terminal, and left out elsewhere.
+    pub fn stdout() -> Self {
+        let out = std::io::stdout();
+        Self::new(out.is_terminal(), out)
+    }
+}
+
+impl<W: Write> Printer<W> {
+    fn new(colours: bool, out: W) -> Self {
+        Self {
+            out,
+            colours,
+            thinking: false,
+            answered: false,
+        }
+    }
+
+    /// Writes one delta.
+    pub fn print(&mut self, delta: &Delta) -> Result<()> {
+        match delta {
+            Delta::Reasoning(text) => {
+                if self.colours {
+                    if !self.thinking {
+                        self.thinking = true;
+                        write!(self.out, "{DIM}")?;
+                    }
+                    write!(self.out, "{text}")?;
+                }
+            }
+            Delta::Content(text) => {
+                self.end_thinking("\n\n")?;
+                self.answered = true;
+                write!(self.out, "{text}")?;
+            }
+            Delta::ToolCallStart { name, .. } => {
+                self.end_thinking("\n\n")?;
+                let gap = if self.answered { "\n" } else { "" };
+                self.answered = true;
+                write!(self.out, "{gap}{name} ")?;
+            }
+            Delta::ToolCallArguments { fragment, .. } => write!(self.out, "{fragment}")?,
+            Delta::ToolCallEnd { .. } => {}
+            Delta::Finish(_) => {
+                self.end_thinking("")?;
+                writeln!(self.out)?;
+            }
+        }
+        self.out.flush()?;
+        Ok(())
+    }
+
+    fn end_thinking(&mut self, gap: &str) -> Result<()> {
+        if std::mem::take(&mut self.thinking) {
+            write!(self.out, "{RESET}{gap}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Speed and acceptance of an answer, for people.
+pub fn summary(usage: &Usage) -> String {
+    let mut text = format!("{} tokens", usage.completion_tokens);
+    if let Some(speed) = tokens_per_second(usage) {
+        text += &format!(", {speed:.1} tokens/s");
+    }
+    if usage.drafted_tokens > 0
+        && let Some(length) = acceptance_length(usage)
+    {
+        text += &format!(", acceptance length {length:.2}");
+    }
+    text
+}
+
+/// Tokens per second after the first token.
+pub fn tokens_per_second(usage: &Usage) -> Option<f64> {
+    let after_first = usage.completion_tokens.checked_sub(1).filter(|n| *n > 0)?;
+    (usage.decode_ms > 0.0).then(|| after_first as f64 / usage.decode_ms * 1e3)
+}
+
+/// Mean tokens per target pass after the prompt, bonus token included.
+pub fn acceptance_length(usage: &Usage) -> Option<f64> {
+    let tokens = usage.accepted_tokens + usage.steps;
+    (usage.steps > 0).then(|| tokens as f64 / usage.steps as f64)
+}
+
+/// The same, dimmed on a terminal, to stderr.
+pub fn remark(text: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{DIM}[{text}]{RESET}");
+    } else {
+        eprintln!("[{text}]");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use volley_protocol::parser::FinishReason;
+
+    use super::*;
+
+    fn printed(colours: bool) -> String {
+        let mut printer = Printer::new(colours, Vec::new());
+        for delta in [
+            Delta::Reasoning("so ".into()),
+            Delta::Reasoning("hm".into()),
+            Delta::Content("Yes".into()),
+            Delta::Content(".".into()),
+            Delta::Finish(FinishReason::Stop),
+        ] {
+            printer.print(&delta).unwrap();
+        }
+        String::from_utf8(printer.out).unwrap()
+    }
+
+    #[test]
+    fn thoughts_are_dim_in_a_terminal_and_absent_elsewhere() {
+        assert_eq!(printed(true), "\u{1b}[2mso hm\u{1b}[0m\n\nYes.\n");
+        assert_eq!(printed(false), "Yes.\n");
+    }
+
+    #[test]
+    fn speed_counts_from_the_first_token() {
+        let usage = Usage {
+            completion_tokens: 101,
+            steps: 20,
+            drafted_tokens: 300,
+            accepted_tokens: 80,
+            decode_ms: 2000.0,
+            ..Usage::default()
+        };
+        let text = "101 tokens, 50.0 tokens/s, acceptance length 5.00";
+        assert_eq!(summary(&usage), text);
+        let one = Usage {
+            completion_tokens: 1,
+            ..Usage::default()
+        };
+        assert_eq!(summary(&one), "1 tokens");
+    }
+}

@@ -1,0 +1,145 @@
+//! The other commands, and errors of the command line.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn volley(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_volley"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A process that refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json_of(args: &[&str]) -> Value {
+    let output = volley(args, "");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn generate_prints_text_or_json() {
+    let flags = [
+        "generate",
+        "--prompt",
+        "What is 17 + 25?",
+        "--chat",
+        "--temperature",
+        "0",
+    ];
+    let printed = volley(&flags, "");
+    assert!(printed.status.success());
+    assert!(
+        text(&printed.stdout).contains("42"),
+        "{}",
+        text(&printed.stdout)
+    );
+    assert!(text(&printed.stderr).contains("acceptance length"));
+
+    let result = json_of(&[&flags[..], &["--json"]].concat());
+    assert!(result["content"].as_str().unwrap().contains("42"));
+    assert!(!result["reasoning_content"].as_str().unwrap().is_empty());
+    let tokens = result["tokens"].as_array().unwrap().len();
+    assert_eq!(result["usage"]["completion_tokens"], tokens);
+    assert!(result["timings"]["acceptance_length"].as_f64().unwrap() >= 1.0);
+    assert!(result["timings"]["tokens_per_second"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn generate_continues_raw_text_from_stdin() {
+    let flags = [
+        "generate",
+        "--prompt",
+        "-",
+        "--max-tokens",
+        "12",
+        "--ignore-eos",
+        "--temperature",
+        "0",
+    ];
+    let raw = volley(&flags, "def square(x):\n    return");
+    assert!(raw.status.success(), "{}", text(&raw.stderr));
+    assert!(!raw.stdout.is_empty());
+    assert!(text(&raw.stderr).contains("12 tokens"));
+}
+
+#[test]
+fn chat_keeps_the_conversation() {
+    let lines = "My name is Olga.\nWhat is my name?\n/reset\n/think off\nHello!\n/quit\nnever\n";
+    let output = volley(&["chat", "--temperature", "0"], lines);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let answers = text(&output.stdout);
+    assert_eq!(answers.matches("Olga").count(), 2, "{answers}");
+    let remarks = text(&output.stderr);
+    assert_eq!(remarks.matches("tokens/s").count(), 3, "{remarks}");
+}
+
+#[test]
+fn inspect_describes_the_demo() {
+    let report = text(&volley(&["inspect", "demo"], "").stdout);
+    assert!(report.contains("DFlash drafter"), "{report}");
+    let lines = text(&volley(&["inspect", "demo", "--json"], "").stdout);
+    let parsed: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(parsed.len(), 2);
+    for (inspection, kind) in parsed.iter().zip(["target", "drafter"]) {
+        assert_eq!(inspection["kind"], kind);
+        assert_eq!(inspection["problems"], serde_json::json!([]));
+        assert!(inspection["total_parameters"].as_u64().unwrap() > 100_000);
+    }
+}
+
+#[test]
+fn wrong_arguments_end_with_2_and_one_line() {
+    for (args, words) in [
+        (&["serve", "/no/such/folder"][..], "/no/such/folder"),
+        (&["serve", "--spec", "none", "--drafter", "x"], "--drafter"),
+        (&["serve", "--num-speculative-tokens", "16"], "allows 15"),
+        (&["serve", "--generation-config", "/no/such"], "/no/such"),
+        (&["serve", "--tool-call-parser", "hermes"], "qwen3_coder"),
+        (
+            &["generate", "--prompt", "x", "--temperature", "9"],
+            "between 0 and 2",
+        ),
+        (&["inspect", "/no/such"], "/no/such"),
+    ] {
+        let output = volley(args, "");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+        assert!(message.contains(words), "{args:?}: {message}");
+        assert!(!message.contains("panicked"), "{message}");
+    }
+}
+
+#[test]
+fn broken_models_and_taken_ports_end_with_1_and_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().to_str().unwrap().to_owned();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (args, words) in [
+        (&["serve", &*empty][..], &*empty),
+        (&["serve", "--port", &*port], &*port),
+        (&["serve", "--tensor-parallel-size", "7"], "7"),
+        (&["generate", "--prompt", "", "--max-tokens", "1"], "empty"),
+    ] {
+        let output = volley(args, "");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {message}");
+        assert!(message.contains(words), "{args:?}: {message}");
+        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+    }
+}

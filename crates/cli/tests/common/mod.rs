@@ -1,0 +1,204 @@
+//! A real server process and a small client.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// `volley serve` of the demo on a free port; ended when dropped.
+pub struct Server {
+    child: Child,
+    pub address: String,
+    pub banner: String,
+}
+
+/// An answer: status, headers in lower case, body.
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Server {
+    pub fn start(flags: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_volley"))
+            .args(["serve", "--port", "0", "--log-level", "error"])
+            .args(flags)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut banner = String::new();
+        let address = loop {
+            let line = lines.next().expect("the server has ended").unwrap();
+            banner.push_str(&line);
+            banner.push('\n');
+            if let Some(url) = line
+                .split("http://")
+                .nth(1)
+                .filter(|_| line.starts_with("serving"))
+            {
+                break url.split(' ').next().unwrap().to_owned();
+            }
+        };
+        let curl = lines.next().unwrap().unwrap();
+        banner.push_str(&curl);
+        Self {
+            child,
+            address,
+            banner,
+        }
+    }
+
+    /// Sends a chat; greedy unless the body says otherwise.
+    pub fn chat(&self, body: Value) -> Answer {
+        self.post("/v1/chat/completions", &greedy(body).to_string())
+    }
+
+    /// The parsed body of a chat that must succeed.
+    pub fn chat_ok(&self, body: Value) -> Value {
+        let answer = self.chat(body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
+    }
+
+    /// Data of the events of a streamed chat, without `[DONE]`, which must be the last.
+    pub fn stream(&self, mut body: Value) -> Vec<Value> {
+        body["stream"] = true.into();
+        let answer = self.chat(body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+        assert_eq!(answer.header("x-accel-buffering"), Some("no"));
+        assert_eq!(answer.header("cache-control"), Some("no-cache"));
+        let events = answer.body.split("\n\n").filter(|event| !event.is_empty());
+        let mut data: Vec<&str> = events
+            .filter(|event| !event.starts_with(':'))
+            .map(|event| event.strip_prefix("data: ").unwrap())
+            .collect();
+        assert_eq!(data.pop(), Some("[DONE]"));
+        let parse = |text: &str| serde_json::from_str(text).unwrap();
+        data.into_iter().map(parse).collect()
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[], b"")
+    }
+
+    pub fn post(&self, path: &str, body: &str) -> Answer {
+        let headers = [("content-type", "application/json")];
+        self.request("POST", path, &headers, body.as_bytes())
+    }
+
+    /// Any request, with any header and body.
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .timeout_global(Some(Duration::from_secs(120)))
+            .build()
+            .into();
+        let mut request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.address));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut response = if body.is_empty() && method != "POST" {
+            agent.run(request.body(()).unwrap()).unwrap()
+        } else {
+            agent.run(request.body(body).unwrap()).unwrap()
+        };
+        let headers = response.headers().iter();
+        Answer {
+            status: response.status().as_u16(),
+            headers: headers
+                .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+                .collect(),
+            body: response.body_mut().read_to_string().unwrap(),
+        }
+    }
+
+    /// A connection on which a chat has been sent, after its first bytes of answer if `stream`.
+    pub fn begin(&self, mut body: Value, stream: bool) -> TcpStream {
+        body["stream"] = stream.into();
+        let body = greedy(body).to_string();
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        write!(
+            socket,
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        if stream {
+            let mut head = [0; 16];
+            socket.read_exact(&mut head).unwrap();
+            assert!(head.starts_with(b"HTTP/1.1 200"));
+        }
+        socket
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for the end of the process.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let found = headers.find(|(ours, _)| ours == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+fn greedy(mut body: Value) -> Value {
+    if body.get("temperature").is_none() {
+        body["temperature"] = 0.into();
+    }
+    body
+}
+
+/// A chat of one user message.
+pub fn user(text: &str) -> Value {
+    json!({"messages": [{"role": "user", "content": text}]})
+}
+
+/// The declaration of a tool that tells the weather.
+pub fn weather_tool() -> Value {
+    json!({"type": "function", "function": {
+        "name": "get_weather",
+        "description": "Get the current weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"place": {"type": "string"}},
+            "required": ["place"],
+        },
+    }})
+}

@@ -1,0 +1,122 @@
+//! Many clients, clients that leave, and the end of the server.
+
+mod common;
+
+use std::io::Read;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Server, user};
+use serde_json::{Value, json};
+
+/// A chat that runs for as long as the context allows.
+fn endless() -> Value {
+    let mut body = user("Hello!");
+    body["ignore_eos"] = true.into();
+    body
+}
+
+fn short() -> Value {
+    let mut body = user("Hello!");
+    body["max_tokens"] = 3.into();
+    body
+}
+
+#[test]
+fn sixteen_at_once_are_all_answered_alike() {
+    let server = Server::start(&[]);
+    let mut body = user("What is 17 + 25?");
+    body["max_tokens"] = 60.into();
+    let alone = server.chat_ok(body.clone())["choices"].clone();
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..16)
+            .map(|_| scope.spawn(|| server.chat_ok(body.clone())["choices"].clone()))
+            .collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap(), alone);
+        }
+    });
+}
+
+#[test]
+fn a_client_that_leaves_frees_the_engine() {
+    let server = Server::start(&[]);
+    let begin = Instant::now();
+    let whole = server.chat_ok(endless());
+    let endless_time = begin.elapsed();
+    assert_eq!(whole["choices"][0]["finish_reason"], "length");
+    for stream in [true, false] {
+        let sockets: Vec<_> = (0..8).map(|_| server.begin(endless(), stream)).collect();
+        thread::sleep(Duration::from_millis(100));
+        drop(sockets);
+        let begin = Instant::now();
+        server.chat_ok(short());
+        // Had they run to their ends, this would have taken eight times as long as one.
+        assert!(
+            begin.elapsed() < endless_time * 4,
+            "{stream}: {:?} of {endless_time:?}",
+            begin.elapsed()
+        );
+    }
+}
+
+#[test]
+fn a_full_queue_refuses_with_a_time_to_retry() {
+    let server = Server::start(&["--max-num-queued-reqs", "1"]);
+    let running = server.begin(endless(), true);
+    // The first chunks of the answer proper are out: this one no longer waits.
+    let mut bytes = [0; 2000];
+    (&running).read_exact(&mut bytes).unwrap();
+    let waiting = server.begin(endless(), true);
+    let refused = server.chat(short());
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert_eq!(refused.json()["error"]["code"], "queue_full");
+    assert!(
+        refused
+            .header("retry-after")
+            .unwrap()
+            .parse::<u32>()
+            .unwrap()
+            > 0
+    );
+    drop((running, waiting));
+    let mut freed = false;
+    for _ in 0..100 {
+        freed = server.chat(short()).status == 200;
+        if freed {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(freed, "places in the queue come back");
+}
+
+#[test]
+fn a_signal_lets_running_answers_end() {
+    let mut server = Server::start(&[]);
+    let mut body = user("What is 17 + 25?");
+    body["max_tokens"] = 20.into();
+    let mut running = server.begin(body, true);
+    server.signal("TERM");
+    let mut rest = String::new();
+    running.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert!(server.wait().success());
+}
+
+#[test]
+fn a_second_signal_cuts_answers_off_with_an_error() {
+    let mut server = Server::start(&[]);
+    let mut running = server.begin(endless(), true);
+    server.signal("INT");
+    thread::sleep(Duration::from_millis(100));
+    server.signal("INT");
+    let mut rest = String::new();
+    running.read_to_string(&mut rest).unwrap();
+    assert!(
+        rest.contains(&json!("shutting_down").to_string()),
+        "{}",
+        rest.len()
+    );
+    assert!(server.wait().success());
+}
