@@ -19,7 +19,7 @@ pub enum LayerKind {
 }
 
 /// Shapes and constants of a Qwen3.5 / Qwen3.6 text model (qwen35 section 1).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetConfig {
     /// Rows of the embedding table; more than there are tokens.
     pub vocab_size: usize,
@@ -133,6 +133,19 @@ impl TargetConfig {
     /// Number of attention layers.
     pub fn attention_layers(&self) -> usize {
         self.layers.len() - self.gdn_layers()
+    }
+
+    /// Whether this many ranks can share the model (qwen35 section 4); the error says what they
+    /// cannot share.
+    pub fn check_ranks(&self, ranks: usize) -> Result<()> {
+        let shard = Shard { rank: 0, ranks };
+        shard.split("vocab_size", self.vocab_size)?;
+        shard.split("intermediate_size", self.intermediate_size)?;
+        self.attention_dims(shard)?;
+        if self.gdn_layers() > 0 {
+            self.gdn_dims(shard)?;
+        }
+        Ok(())
     }
 
     /// One rank's share of a GDN layer.

@@ -46,6 +46,7 @@ impl<O: Ops> Drafter<O> {
         let config = DrafterConfig::read(checkpoint, Some(target))?;
         config.check_target(target)?;
         limits.check("Drafter::load")?;
+        config.shapes.check_ranks(ops.ranks())?;
         if limits.max_rows < config.block_size {
             let expected = format!("at least the block of {}", config.block_size);
             return Err(check::error(
@@ -84,7 +85,7 @@ impl<O: Ops> Drafter<O> {
             .collect::<Result<_>>()?;
         let hidden = shapes.hidden_size;
         let alloc = |width| ops.alloc(rows, width, Dtype::Activation);
-        let fc = root.rows(&[("fc.weight", &[0..hidden])]);
+        let fc = root.matrix("fc.weight");
         Ok(Self {
             layers,
             norm: root.norm(ops, "norm.weight")?,
@@ -161,36 +162,51 @@ impl<O: Ops> Drafter<O> {
         anchors: &[u32],
         batch: &Batch,
     ) -> Result<Vec<f32>> {
-        let rows = self.run(ops, target, anchors, batch)?;
+        let block = self.config.block_size;
+        self.check_blocks(anchors.len() * block, batch)?;
+        let mut ids = vec![self.config.mask_token_id; batch.rows()];
+        for (anchor, slot) in anchors.iter().zip(ids.iter_mut().step_by(block)) {
+            *slot = *anchor;
+        }
+        ops.begin(batch)?;
+        target.embed(ops, &ids, self.stream.restart())?;
+        self.forward(ops, batch)?;
+        let predicts = |row: &u32| !(*row as usize).is_multiple_of(block);
+        let rows: Vec<u32> = (0..batch.rows() as u32).filter(predicts).collect();
         target.head(ops, self.stream.normed(), &rows)
     }
 
-    /// Final-normed hidden states of the last [`Drafter::draft`], `[segments * block_size, hidden]`.
+    /// Runs blocks whose embeddings `[segments * block_size, hidden_size]` are given; the result is
+    /// [`Drafter::hidden`].
+    pub fn run(&mut self, ops: &O, embeddings: &O::Buf, batch: &Batch) -> Result<()> {
+        self.check_blocks(batch.rows(), batch)?;
+        let rows: Vec<u32> = (0..batch.rows() as u32).collect();
+        ops.begin(batch)?;
+        ops.gather(embeddings, &rows, self.stream.restart())?;
+        self.forward(ops, batch)
+    }
+
+    /// Final-normed hidden states of the last blocks, `[segments * block_size, hidden_size]`.
     pub fn hidden(&self) -> &O::Buf {
         self.stream.normed()
     }
 
-    /// Runs the blocks; returns the rows that predict.
-    fn run(
-        &mut self,
-        ops: &O,
-        target: &Target<O>,
-        anchors: &[u32],
-        batch: &Batch,
-    ) -> Result<Vec<u32>> {
-        let call = "Drafter::draft";
-        let block = self.config.block_size;
-        let rows = anchors.len() * block;
+    fn check_blocks(&self, rows: usize, batch: &Batch) -> Result<()> {
+        let (call, block) = ("Drafter::draft", self.config.block_size);
         check::pass(call, rows, batch, self.limits.max_rows)?;
         check::chains(call, batch)?;
-        if let Some(segment) = batch.segments.iter().find(|s| s.rows.len() != block) {
-            let expected = format!("{block} rows, a block");
-            return Err(check::error(call, "segment", expected, segment.rows.len()));
+        match batch.segments.iter().find(|s| s.rows.len() != block) {
+            Some(segment) => {
+                let expected = format!("{block} rows, a block");
+                Err(check::error(call, "segment", expected, segment.rows.len()))
+            }
+            None => Ok(()),
         }
-        let mut ids = vec![self.config.mask_token_id; rows];
-        for (anchor, slot) in anchors.iter().zip(ids.iter_mut().step_by(block)) {
-            *slot = *anchor;
-        }
+    }
+
+    /// From the embeddings in the stream to the final norm.
+    fn forward(&mut self, ops: &O, batch: &Batch) -> Result<()> {
+        let rows = batch.rows();
         let pass = Pass {
             ops,
             batch,
@@ -198,15 +214,11 @@ impl<O: Ops> Drafter<O> {
             mode: Mode::Verify,
             rope: &self.rope,
         };
-        ops.begin(batch)?;
-        target.embed(ops, &ids, self.stream.restart())?;
         for layer in &mut self.layers {
             self.stream.norm(ops, rows, &layer.input_norm)?;
             layer.forward(&pass, &mut self.stream, &mut self.scratch)?;
         }
-        self.stream.norm(ops, rows, &self.norm)?;
-        let predicts = |row: &u32| !(*row as usize).is_multiple_of(block);
-        Ok((0..rows as u32).filter(predicts).collect())
+        self.stream.norm(ops, rows, &self.norm)
     }
 }
 

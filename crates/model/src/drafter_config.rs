@@ -1,3 +1,4 @@
+use serde::{Serialize, Serializer};
 use volley_ops::{AttentionDims, AttentionMask, NormKind};
 
 use crate::checkpoint::{Checkpoint, Tensor};
@@ -12,7 +13,7 @@ const DEFAULT_EPS: f64 = 1e-6;
 const MASK_TOKENS: [(usize, u32); 2] = [(248_320, 248_070), (151_936, 151_669)];
 
 /// What the tensor shapes of a drafter say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DrafterShapes {
     /// Width of the residual stream, the target's.
     pub hidden_size: usize,
@@ -31,11 +32,12 @@ pub struct DrafterShapes {
 }
 
 /// Shapes and constants of a DFlash drafter (dflash section 1).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DrafterConfig {
     /// Sizes of the tensors.
     pub shapes: DrafterShapes,
     /// Mask of each layer: sliding layers are causal within the block, full layers are not.
+    #[serde(serialize_with = "serialize_masks")]
     pub masks: Vec<AttentionMask>,
     /// Epsilon of all norms.
     pub eps: f32,
@@ -55,6 +57,21 @@ pub struct DrafterConfig {
     pub guesses: Vec<String>,
 }
 
+fn serialize_masks<S: Serializer>(
+    masks: &[AttentionMask],
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Mask {
+        causal: bool,
+        window: Option<usize>,
+    }
+    to.collect_seq(masks.iter().map(|mask| Mask {
+        causal: mask.causal,
+        window: mask.window,
+    }))
+}
+
 /// The layers to tap by the reference formula, for a drafter that does not list them (dflash 3.1).
 pub fn target_layer_ids(layers: usize, taps: usize) -> Vec<usize> {
     if taps == 1 {
@@ -70,6 +87,14 @@ pub fn target_layer_ids(layers: usize, taps: usize) -> Vec<usize> {
 }
 
 impl DrafterShapes {
+    /// Whether this many ranks can share the drafter; the error says what they cannot share.
+    pub fn check_ranks(&self, ranks: usize) -> Result<()> {
+        let shard = Shard { rank: 0, ranks };
+        shard.split("drafter intermediate_size", self.intermediate_size)?;
+        shard.split("drafter attention heads", self.heads)?;
+        shard.kv_heads(self.kv_heads).map(|_| ())
+    }
+
     /// Reads them off the tensors; the error names a tensor that is missing or of another rank.
     pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
         let matrix = |name: &str| dims::<2>(checkpoint, name);

@@ -27,6 +27,22 @@ pub enum Part {
     Features,
 }
 
+impl Part {
+    /// Name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::Head => "head",
+            Self::Gdn => "GDN",
+            Self::Attention => "attention",
+            Self::Mlp => "MLP",
+            Self::Norm => "norms",
+            Self::Mtp => "MTP",
+            Self::Features => "features",
+        }
+    }
+}
+
 /// How a tensor is shared among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Split {

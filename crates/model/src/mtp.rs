@@ -47,6 +47,7 @@ impl<O: Ops> Mtp<O> {
         limits: Limits,
     ) -> Result<Self> {
         limits.check("Mtp::load")?;
+        config.check_ranks(ops.ranks())?;
         let specs = manifest::mtp(config);
         let names = |name: &str| target_name(name).filter(|name| name.starts_with("mtp."));
         let weights = Weights::new(checkpoint, names)?;
@@ -75,7 +76,7 @@ impl<O: Ops> Mtp<O> {
             eps: config.eps,
             embedding_norm: root.norm(ops, "pre_fc_norm_embedding.weight")?,
             hidden_norm: root.norm(ops, "pre_fc_norm_hidden.weight")?,
-            fc: root.rows(&[("fc.weight", &[0..width])]).weight(ops)?,
+            fc: root.matrix("fc.weight").weight(ops)?,
             layer: Layer {
                 input_norm: layer.norm(ops, "input_layernorm.weight")?,
                 mixer: Mixer::Attention(Box::new(Attention::load(ops, &layer, plan)?)),

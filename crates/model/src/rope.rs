@@ -1,12 +1,13 @@
 use std::f64::consts::PI;
 
+use serde::Serialize;
 use volley_ops::{Dtype, Ops, RopeTable};
 
 use crate::Result;
 use crate::fields::Fields;
 
 /// Rotary embedding of the leading `dim` channels of a head (qwen35 3.6, dflash 2.3).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
@@ -17,7 +18,7 @@ pub struct Rope {
 }
 
 /// YaRN: slow pairs are stretched by `factor`, fast ones stay, a ramp lies between.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Yarn {
     /// Stretch of the context.
     pub factor: f64,

@@ -38,6 +38,7 @@ impl<O: Ops> Target<O> {
             return Err(check::error("Target::load", "tap", expected, id));
         }
         limits.check("Target::load")?;
+        config.check_ranks(ops.ranks())?;
         let weights = Weights::new(checkpoint, target_name)?;
         let specs = manifest::target(&config);
         check_tensors(&weights, &config)?;

@@ -219,6 +219,19 @@ impl<'a> Scope<'_, 'a> {
         self.weights.get(&name).map_or(0, Tensor::len)
     }
 
+    /// A whole matrix.
+    pub(crate) fn matrix(&self, name: &str) -> Matrix {
+        let rows = 0..self.first_dim(name);
+        self.rows(&[(name, std::slice::from_ref(&rows))])
+    }
+
+    fn first_dim(&self, name: &str) -> usize {
+        let name = format!("{}{name}", self.prefix);
+        self.weights
+            .get(&name)
+            .map_or(0, |tensor| tensor.shape()[0])
+    }
+
     /// Rows of one or more tensors of the same width, one below the other. Nothing else is read.
     pub(crate) fn rows(&self, parts: &[(&str, &[Range<usize>])]) -> Matrix {
         let (mut data, mut out, mut width) = (Vec::new(), 0, 0);

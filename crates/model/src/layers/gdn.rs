@@ -89,7 +89,7 @@ impl<O: Ops> Gdn<O> {
         ];
         let proj = layer.rows(&[
             ("linear_attn.in_proj_qkv.weight", &channels),
-            ("linear_attn.in_proj_z.weight", &[value.clone()]),
+            ("linear_attn.in_proj_z.weight", std::slice::from_ref(&value)),
             ("linear_attn.in_proj_b.weight", std::slice::from_ref(&heads)),
             ("linear_attn.in_proj_a.weight", std::slice::from_ref(&heads)),
         ]);

@@ -1,0 +1,12 @@
+//! The models on Candle's CPU operations: against golden fixtures, over checkpoints that are
+//! broken in many ways, and over ranks.
+
+mod configs;
+mod drafter;
+mod golden;
+mod loader;
+mod mtp;
+mod ranks;
+mod target;
+mod variants;
+mod verify;
