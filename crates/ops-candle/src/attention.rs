@@ -9,8 +9,8 @@ use volley_ops::{AttentionDims, AttentionMask, Batch, Result, Segment};
 use crate::buf::Buf;
 use crate::checks::{check_batch, check_groups};
 use crate::kv::Kv;
-use crate::math::sigmoid;
-use crate::simd::{add_scaled, dispatch, dot};
+use crate::math::{exp, sigmoid};
+use crate::simd::{add_weighted, dispatch, dot};
 use crate::threads::Threads;
 
 /// Context tokens and rows of the segment that row `i` sees.
@@ -77,16 +77,13 @@ impl WithSimd for Row<'_> {
                 *weight = dot(simd, q, key) * scale;
                 highest = highest.max(*weight);
             }
-            let mut sum = 0.0;
             for weight in &mut weights {
-                *weight = (*weight - highest).exp();
-                sum += *weight;
+                *weight = exp(*weight - highest);
             }
+            let sum: f32 = weights.iter().sum();
+            let value = |j: usize| &kv.values[self.places[j] * width + offset..][..head_dim];
             out.fill(0.0);
-            for (&weight, &place) in weights.iter().zip(&self.places) {
-                let value = &kv.values[place * width + offset..][..head_dim];
-                add_scaled(simd, weight, value, out);
-            }
+            add_weighted(simd, &weights, value, out);
             out.iter_mut().for_each(|out| *out /= sum);
         }
     }

@@ -5,7 +5,7 @@ use volley_ops::{Batch, GdnDims, GdnRows, Keep, Result, Segment};
 
 use crate::buf::{Buf, check};
 use crate::checks::{check_batch, check_groups, check_keep, check_slots};
-use crate::math::{sigmoid, silu, softplus, sum_of_squares};
+use crate::math::{sigmoid, silu_all, softplus, sum_of_squares};
 
 /// Added to the sum of squares, inside the root.
 const L2_EPS: f32 = 1e-6;
@@ -94,7 +94,7 @@ pub fn gdn_prepare(
                     *sum += w * x;
                 }
             }
-            mixed.iter_mut().for_each(|x| *x = silu(*x));
+            silu_all(&mut mixed);
             let row = segment.rows.start + i;
             let keys = row * key_width..(row + 1) * key_width;
             unit_heads(

@@ -7,11 +7,19 @@ use volley_ops::{Batch, GdnDims, GdnRows, Keep, Result};
 use crate::buf::{Buf, check};
 use crate::checks::{check_batch, check_groups, check_keep, check_slots};
 use crate::matmul::{Left, Right, multiply};
-use crate::simd::{add_scaled, dispatch, dot};
+use crate::simd::{add_weighted, dispatch, dot};
 use crate::threads::Threads;
 
 /// Rows solved at a time in a prompt.
 const CHUNK: usize = 64;
+
+/// Log decay beyond which what came before counts as nothing: 1e-30 of it would be left, and the
+/// way there leads through denormal numbers, which take a CPU a hundred times longer.
+const FORGOTTEN: f32 = -69.0;
+
+fn decay(log: f32) -> f32 {
+    if log > FORGOTTEN { log.exp() } else { 0.0 }
+}
 
 /// Rows of one segment as one value head sees them: `n` rows, each a slice at a stride.
 #[derive(Clone, Copy)]
@@ -134,33 +142,41 @@ impl WithSimd for Solve<'_, '_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { head, parents, .. } = self;
         let width = head.dims.value_dim;
+        // Of the row's ancestors, oldest first: which, and what each adds to u and to the output.
         let mut ancestors = Vec::with_capacity(parents.len());
+        let (mut to_u, mut to_out) = (Vec::new(), Vec::new());
         for i in 0..parents.len() {
             // Decays are sums from the row back, never differences of two large sums.
             ancestors.clear();
-            let mut decay = head.log_decay(i);
+            let mut log_decay = head.log_decay(i);
             let mut row = parents[i];
-            while let Some(ancestor) = row {
-                ancestors.push((ancestor, decay.exp()));
-                decay += head.log_decay(ancestor);
+            while let Some(ancestor) = row.filter(|_| log_decay > FORGOTTEN) {
+                ancestors.push((ancestor, log_decay.exp()));
+                log_decay += head.log_decay(ancestor);
                 row = parents[ancestor];
             }
-            let from_state = decay.exp();
+            ancestors.reverse();
+            to_u.clear();
+            to_out.clear();
+            for &(ancestor, decay) in &ancestors {
+                let key = head.key(ancestor);
+                to_u.push(-decay * dot(simd, key, head.key(i)));
+                to_out.push(decay * dot(simd, key, head.query(i)));
+            }
+            let from_state = decay(log_decay);
             let (before, u) = self.u.split_at_mut(i * width);
+            let before = |j: usize| &before[ancestors[j].0 * width..][..width];
             let u = &mut u[..width];
             let out = &mut self.out[i * width..][..width];
             out.iter_mut().for_each(|o| *o *= from_state);
             for (u, &v) in u.iter_mut().zip(head.value(i)) {
                 *u = v - from_state * *u;
             }
-            for &(ancestor, decay) in ancestors.iter().rev() {
-                let correction = &before[ancestor * width..][..width];
-                let key = head.key(ancestor);
-                add_scaled(simd, -decay * dot(simd, key, head.key(i)), correction, u);
-                add_scaled(simd, decay * dot(simd, key, head.query(i)), correction, out);
-            }
+            add_weighted(simd, &to_u, before, u);
+            add_weighted(simd, &to_out, before, out);
             u.iter_mut().for_each(|u| *u *= head.strength(i));
-            add_scaled(simd, dot(simd, head.key(i), head.query(i)), u, out);
+            let own = dot(simd, head.key(i), head.query(i));
+            add_weighted(simd, &[own], |_| u, out);
         }
     }
 }
@@ -170,18 +186,18 @@ fn fold(head: Head, kept: &[usize], u: &[f32], stride: usize, state: &mut [f32])
     let (key_dim, width) = (head.dims.key_dim, head.dims.value_dim);
     let mut keys = vec![0.0; key_dim * kept.len()];
     let mut corrections = Vec::with_capacity(kept.len() * width);
-    let mut decay = 0.0f32;
+    let mut log_decay = 0.0f32;
     for (j, &row) in kept.iter().enumerate().rev() {
-        let scale = decay.exp();
+        let scale = decay(log_decay);
         for (i, &k) in head.key(row).iter().enumerate() {
             keys[i * kept.len() + j] = scale * k;
         }
-        decay += head.log_decay(row);
+        log_decay += head.log_decay(row);
     }
     for &row in kept {
         corrections.extend_from_slice(&u[row * stride..][..width]);
     }
-    let from_state = decay.exp();
+    let from_state = decay(log_decay);
     state.iter_mut().for_each(|s| *s *= from_state);
     let left = Left {
         data: &keys,

@@ -131,10 +131,14 @@ impl Multiply<'_, '_, '_> {
         let (right, width) = (self.right, V * S::F32_LANES);
         let mut sums = [[simd.splat_f32s(0.0); V]; R];
         {
-            let left: [&[f32]; R] = std::array::from_fn(|r| self.left_row(row + r, &depth));
-            let right_rows = &right.data[depth.start * right.stride + column..];
-            for k in 0..depth.len() {
-                let (values, _) = S::as_simd_f32s(&right_rows[k * right.stride..][..width]);
+            let len = depth.len();
+            let mut left = [&[][..]; R];
+            for (r, left) in left.iter_mut().enumerate() {
+                *left = &self.left_row(row + r, &depth)[..len];
+            }
+            let right_rows = right.data[depth.start * right.stride + column..].chunks(right.stride);
+            for (k, values) in (0..len).zip(right_rows) {
+                let (values, _) = S::as_simd_f32s(&values[..width]);
                 for r in 0..R {
                     let x = simd.splat_f32s(left[r][k]);
                     for v in 0..V {

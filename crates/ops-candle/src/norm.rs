@@ -3,7 +3,7 @@
 use volley_ops::{GdnDims, NormKind, Result};
 
 use crate::buf::Buf;
-use crate::math::{silu, sum_of_squares};
+use crate::math::{silu_times, sum_of_squares};
 
 /// `x / rms(x) * w` (or `1 + w`) of one row or head.
 pub fn norm_row(x: &[f32], w: &[f32], kind: NormKind, eps: f32, out: &mut [f32]) {
@@ -87,11 +87,12 @@ pub fn gated_norm(
         .chunks_exact(dims.proj_width())
         .map(|row| &row[dims.conv_channels()..][..width]);
     let rows = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
+    let mut normed = vec![0.0; width];
     for ((x, out), z) in rows.zip(z) {
-        for (x, out) in x.chunks_exact(head).zip(out.chunks_exact_mut(head)) {
-            norm_row(x, w, NormKind::Plain, eps, out);
+        for (x, normed) in x.chunks_exact(head).zip(normed.chunks_exact_mut(head)) {
+            norm_row(x, w, NormKind::Plain, eps, normed);
         }
-        out.iter_mut().zip(z).for_each(|(out, &z)| *out *= silu(z));
+        silu_times(z, &normed, out);
     }
     Ok(())
 }

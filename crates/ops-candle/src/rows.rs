@@ -3,7 +3,7 @@
 use volley_ops::{Error, Result};
 
 use crate::buf::{Buf, check_index};
-use crate::math::silu;
+use crate::math::silu_times;
 
 pub fn gather(x: &Buf, rows: &[u32], out: &mut Buf) -> Result<()> {
     let (op, width) = ("gather", x.width());
@@ -44,9 +44,7 @@ pub fn swiglu(x: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
     if width > 0 {
         for (x, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
             let (gate, up) = x.split_at(width);
-            for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-                *out = silu(gate) * up;
-            }
+            silu_times(gate, up, out);
         }
     }
     Ok(())

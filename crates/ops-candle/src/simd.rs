@@ -34,16 +34,37 @@ pub fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     tail.fold(simd.reduce_sum_f32s(sum), |sum, (a, b)| sum + a * b)
 }
 
-/// `y += a x`.
+/// `y += sum_j weights[j] row(j)`, added one after another; all rows are as long as `y`.
 #[inline(always)]
-pub fn add_scaled<S: Simd>(simd: S, a: f32, x: &[f32], y: &mut [f32]) {
-    let (x, x_tail) = S::as_simd_f32s(x);
-    let (y, y_tail) = S::as_mut_simd_f32s(y);
-    let by = simd.splat_f32s(a);
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = simd.mul_add_e_f32s(by, x, *y);
+pub fn add_weighted<'a, S: Simd>(
+    simd: S,
+    weights: &[f32],
+    row: impl Fn(usize) -> &'a [f32],
+    y: &mut [f32],
+) {
+    /// Vectors of sums held in registers.
+    const VECTORS: usize = 8;
+    let mut first = 0;
+    while first + VECTORS * S::F32_LANES <= y.len() {
+        let part = first..first + VECTORS * S::F32_LANES;
+        let (sums, _) = S::as_mut_simd_f32s(&mut y[part.clone()]);
+        let mut held: [S::f32s; VECTORS] = [simd.splat_f32s(0.0); VECTORS];
+        held.copy_from_slice(sums);
+        for (j, &weight) in weights.iter().enumerate() {
+            let (x, _) = S::as_simd_f32s(&row(j)[part.clone()]);
+            let weight = simd.splat_f32s(weight);
+            for v in 0..VECTORS {
+                held[v] = simd.mul_add_e_f32s(weight, x[v], held[v]);
+            }
+        }
+        sums.copy_from_slice(&held);
+        first += VECTORS * S::F32_LANES;
     }
-    for (y, x) in y_tail.iter_mut().zip(x_tail) {
-        *y += a * x;
+    if first < y.len() {
+        for (j, &weight) in weights.iter().enumerate() {
+            for (y, x) in y[first..].iter_mut().zip(&row(j)[first..]) {
+                *y += weight * x;
+            }
+        }
     }
 }
