@@ -1,6 +1,8 @@
 //! Engines on the tiny golden pair (random weights) and what the tests ask of them.
 #![allow(dead_code, missing_docs)]
 
+pub mod faulty;
+
 use std::path::{Path, PathBuf};
 
 use rand::{RngExt, SeedableRng};

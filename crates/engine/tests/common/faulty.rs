@@ -1,0 +1,139 @@
+//! A device that fails when told to: real operations with a fault in between.
+#![allow(clippy::too_many_arguments)]
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use volley_ops::{
+    AttentionDims, AttentionMask, Batch, Dtype, Error, GdnDims, GdnRows, Keep, KvDims, NormKind,
+    Ops, Result, RopeTable,
+};
+use volley_ops_candle::{Buf, CandleOps, Kv, Weight};
+
+/// What happens at the fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The device reports a failure.
+    Error,
+    /// The driver takes the thread down.
+    Panic,
+}
+
+/// Fails once, after so many linear maps from when it is armed.
+#[derive(Clone)]
+pub struct Switch {
+    left: Arc<AtomicUsize>,
+    fault: Fault,
+}
+
+impl Switch {
+    pub fn new(fault: Fault) -> Self {
+        Self {
+            left: Arc::new(AtomicUsize::new(0)),
+            fault,
+        }
+    }
+
+    pub fn arm(&self, after: usize) {
+        self.left.store(after, Ordering::SeqCst);
+    }
+
+    fn count(&self, op: &'static str) -> Result<()> {
+        let down = |n: usize| n.checked_sub(1);
+        match self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, down)
+        {
+            Ok(1) if self.fault == Fault::Panic => panic!("the driver has died"),
+            Ok(1) => Err(Error::Device {
+                op,
+                message: "out of luck".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub struct FaultyOps {
+    pub inner: CandleOps,
+    pub switch: Switch,
+}
+
+macro_rules! delegate {
+    ($(fn $name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $kind),*) -> $out {
+            self.inner.$name($($arg),*)
+        })*
+    };
+}
+
+impl Ops for FaultyOps {
+    type Buf = Buf;
+    type Weight = Weight;
+    type Kv = Kv;
+
+    fn linear(&self, x: &Buf, rows: usize, w: &Weight, out: &mut Buf) -> Result<()> {
+        self.switch.count("linear")?;
+        self.inner.linear(x, rows, w, out)
+    }
+
+    delegate! {
+        fn rank() -> usize;
+        fn ranks() -> usize;
+        fn alloc(rows: usize, width: usize, dtype: Dtype) -> Result<Buf>;
+        fn upload(data: &[f32], rows: usize, width: usize, dtype: Dtype) -> Result<Buf>;
+        fn weight(data: Vec<f32>, out: usize, input: usize) -> Result<Weight>;
+        fn kv(dims: KvDims, blocks: usize) -> Result<Kv>;
+        fn block_size() -> usize;
+        fn read(x: &Buf, rows: Range<usize>) -> Result<Vec<f32>>;
+        fn zero(x: &mut Buf, rows: Range<usize>) -> Result<()>;
+        fn begin(batch: &Batch) -> Result<()>;
+        fn embed(ids: &[u32], table: &Weight, first: u32, out: &mut Buf) -> Result<()>;
+        fn gather(x: &Buf, rows: &[u32], out: &mut Buf) -> Result<()>;
+        fn copy_columns(x: &Buf, rows: usize, out: &mut Buf, column: usize) -> Result<()>;
+        fn rms_norm(
+            x: &Buf, rows: usize, w: &Buf, kind: NormKind, eps: f32, out: &mut Buf
+        ) -> Result<()>;
+        fn add_rms_norm(
+            delta: &Buf, rows: usize, residual: &mut Buf, w: &Buf, kind: NormKind, eps: f32,
+            out: &mut Buf
+        ) -> Result<()>;
+        fn add(delta: &Buf, rows: usize, residual: &mut Buf) -> Result<()>;
+        fn swiglu(x: &Buf, rows: usize, out: &mut Buf) -> Result<()>;
+        fn gdn_prepare(
+            dims: GdnDims, proj: &Buf, conv_w: &Buf, a_log: &Buf, dt_bias: &Buf, conv_state: &Buf,
+            batch: &Batch, rows: &mut GdnRows<Buf>
+        ) -> Result<()>;
+        fn gdn_prefill(
+            dims: GdnDims, rows: &GdnRows<Buf>, batch: &Batch, state: &mut Buf, out: &mut Buf
+        ) -> Result<()>;
+        fn gdn_verify(
+            dims: GdnDims, rows: &mut GdnRows<Buf>, batch: &Batch, state: &Buf, out: &mut Buf
+        ) -> Result<()>;
+        fn gdn_commit(
+            dims: GdnDims, rows: &GdnRows<Buf>, batch: &Batch, keep: &Keep, state: &mut Buf
+        ) -> Result<()>;
+        fn conv_commit(
+            dims: GdnDims, proj: &Buf, batch: &Batch, keep: &Keep, conv_state: &mut Buf
+        ) -> Result<()>;
+        fn gated_norm(
+            dims: GdnDims, x: &Buf, proj: &Buf, rows: usize, w: &Buf, eps: f32, out: &mut Buf
+        ) -> Result<()>;
+        fn attention_prepare(
+            dims: AttentionDims, proj: &Buf, q_norm: &Buf, k_norm: &Buf, rope: &RopeTable<Buf>,
+            batch: &Batch, q: &mut Buf, kv: &mut Kv
+        ) -> Result<()>;
+        fn kv_append(
+            dims: AttentionDims, proj: &Buf, k_norm: &Buf, rope: &RopeTable<Buf>, batch: &Batch,
+            kv: &mut Kv
+        ) -> Result<()>;
+        fn attention(
+            dims: AttentionDims, q: &Buf, proj: &Buf, kv: &Kv, mask: AttentionMask, batch: &Batch,
+            out: &mut Buf
+        ) -> Result<()>;
+        fn kv_commit(dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Kv) -> Result<()>;
+        fn all_reduce(x: &mut Buf, rows: usize) -> Result<()>;
+        fn all_gather(x: &Buf, rows: usize, out: &mut Buf) -> Result<()>;
+    }
+}

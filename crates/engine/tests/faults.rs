@@ -1,0 +1,164 @@
+//! Failing devices and ranks that die: what fails says so, what can go on does.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::faulty::{Fault, FaultyOps, Switch};
+use common::{FLAT, dflash, greedy, options, prompt, run, sampled, sources, start, wait};
+use volley_engine::{Engine, EngineError, EngineHandle, EngineOptions, Stop};
+use volley_ops_candle::CandleOps;
+
+/// An engine whose ranks fail by their switches.
+fn faulty(switches: &[Switch]) -> EngineHandle {
+    let ops = CandleOps::ranks(switches.len(), candle_core::Device::Cpu);
+    let faulty = |(inner, switch): (CandleOps, &Switch)| FaultyOps {
+        inner,
+        switch: switch.clone(),
+    };
+    let ops = ops.into_iter().zip(switches).map(faulty).collect();
+    let options = EngineOptions {
+        ranks: switches.len(),
+        ..options(dflash(15))
+    };
+    Engine::start_on(ops, options, sources()).unwrap()
+}
+
+fn failure(stop: &Stop) -> &str {
+    match stop {
+        Stop::Failed(text) => text,
+        other => panic!("{other:?} is no failure"),
+    }
+}
+
+#[test]
+fn a_failed_step_fails_its_request_and_the_next_one_works() {
+    let request = sampled(prompt(1, 20), 30, FLAT, 3);
+    let expected = run(&start(options(dflash(15))), request.clone()).tokens;
+    let switch = Switch::new(Fault::Error);
+    let engine = faulty(std::slice::from_ref(&switch));
+    // Somewhere in the prompt, a draft, a verification or a context update.
+    for after in [1, 20, 50, 61, 75, 88, 140, 200] {
+        switch.arm(after);
+        let outcome = run(&engine, request.clone());
+        let text = failure(&outcome.terminal.stop);
+        assert!(text.contains("out of luck"), "{text}");
+        assert_eq!(outcome.tokens, expected[..outcome.tokens.len()]);
+        assert_eq!(
+            run(&engine, request.clone()).tokens,
+            expected,
+            "after {after}"
+        );
+    }
+    assert!(engine.alive());
+    let stats = engine.stats();
+    assert_eq!((stats.failed, stats.finished), (8, 8));
+    assert_eq!(stats.free_blocks, stats.total_blocks);
+}
+
+#[test]
+fn a_step_that_fails_on_all_ranks_fails_its_request_only() {
+    let request = sampled(prompt(1, 20), 10, FLAT, 3);
+    let switches = [Switch::new(Fault::Error), Switch::new(Fault::Error)];
+    let engine = faulty(&switches);
+    let expected = run(&engine, request.clone()).tokens;
+    for after in [5, 100] {
+        switches.iter().for_each(|switch| switch.arm(after));
+        failure(&run(&engine, request.clone()).terminal.stop);
+        assert_eq!(run(&engine, request.clone()).tokens, expected);
+    }
+}
+
+/// Both ways a rank can drop out of a step while the others wait for it in a collective.
+#[test]
+fn a_lost_rank_ends_the_engine_with_an_error_for_all() {
+    for fault in [Fault::Panic, Fault::Error] {
+        let switches = [Switch::new(fault), Switch::new(fault)];
+        let engine = faulty(&switches);
+        let running = engine.submit(greedy(prompt(1, 20), 400)).unwrap();
+        running.recv_blocking().unwrap();
+        let waiting = engine.submit(greedy(prompt(2, 20), 400)).unwrap();
+        switches[1].arm(30);
+        let began = Instant::now();
+        for updates in [&running, &waiting] {
+            let terminal = wait(updates).terminal;
+            let text = failure(&terminal.stop);
+            assert!(text.starts_with("the engine has stopped"), "{text}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(!engine.alive());
+        let refused = engine.submit(greedy(prompt(1, 5), 5)).unwrap_err();
+        assert!(matches!(refused, EngineError::Stopped(_)), "{refused}");
+        engine.shutdown();
+    }
+}
+
+#[test]
+fn sampling_that_cannot_work_fails_its_request_only() {
+    let engine = start(EngineOptions {
+        max_running: 2,
+        ..options(dflash(15))
+    });
+    let good = sampled(prompt(1, 20), 40, FLAT, 3);
+    let expected = run(&engine, good.clone()).tokens;
+    let mut bad = greedy(prompt(2, 8), 20);
+    bad.sampling.logit_bias.insert(7, f32::INFINITY);
+    let company = engine.submit(good).unwrap();
+    let outcome = run(&engine, bad);
+    let text = failure(&outcome.terminal.stop);
+    assert!(text.contains("token 7"), "{text}");
+    assert_eq!(wait(&company).tokens, expected);
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let refusal = |options| {
+        Engine::start(options, sources())
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+    let base = || options(dflash(15));
+    let three_ranks = refusal(EngineOptions { ranks: 3, ..base() });
+    assert!(three_ranks.contains('3'), "{three_ranks}");
+    let cases = [
+        (EngineOptions { ranks: 0, ..base() }, "at least 1 rank"),
+        (
+            EngineOptions {
+                prefill_chunk: 0,
+                ..base()
+            },
+            "prefill chunk",
+        ),
+        (
+            EngineOptions {
+                max_running: 0,
+                ..base()
+            },
+            "running requests",
+        ),
+        (
+            EngineOptions {
+                max_model_len: Some(5000),
+                ..base()
+            },
+            "between 2 and the model's 4096",
+        ),
+        (
+            EngineOptions {
+                max_model_len: Some(1),
+                ..base()
+            },
+            "between 2",
+        ),
+    ];
+    for (options, expected) in cases {
+        let text = refusal(options);
+        assert!(text.contains(expected), "{text}");
+    }
+    let mut no_drafter = sources();
+    no_drafter.drafter = None;
+    let error = Engine::start(base(), no_drafter).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("needs a drafter"), "{error}");
+}
