@@ -1,0 +1,225 @@
+// Runs the kernels' blocks one after another, the threads of a block as fibers.
+#define VOLLEY_EMULATE
+#include "device.hpp"
+
+#include <csetjmp>
+#include <cstdint>
+#include <mutex>
+#include <ucontext.h>
+
+namespace emulate {
+
+Place place;
+
+std::vector<Kernel> &kernels() {
+    static std::vector<Kernel> all;
+    return all;
+}
+
+namespace {
+
+constexpr unsigned MOST_THREADS = 1024, STACK_BYTES = 64 * 1024, SLOT_BYTES = 32;
+constexpr unsigned SHARED_BYTES = 100 * 1024;
+
+struct Copy {
+    void *to;
+    const void *from;
+    bool valid;
+};
+
+struct Fiber {
+    jmp_buf here;
+    ucontext_t start;
+    bool begun, done;
+    std::vector<Copy> open;                    // not yet committed
+    std::vector<std::vector<Copy>> committed;  // oldest first
+};
+
+// Threads that wait for each other; `turn` counts the times all came.
+struct Barrier {
+    unsigned arrived, turn, threads;
+};
+
+struct Block {
+    Fiber fibers[MOST_THREADS];
+    Barrier all;
+    Barrier warps[MOST_THREADS / 32];
+    // Two sets of slots: a fast lane may be one exchange ahead of a slow one.
+    alignas(16) unsigned char slots[MOST_THREADS / 32][2][32 * SLOT_BYTES];
+    unsigned exchanges[MOST_THREADS];
+    unsigned threads, living;
+    bool backwards;
+    const Kernel *kernel;
+    const void *params;
+    jmp_buf scheduler;
+};
+
+std::vector<unsigned char> stacks(MOST_THREADS *STACK_BYTES);
+alignas(128) unsigned char shared_memory[SHARED_BYTES];
+Block block;
+
+void enter() {
+    block.kernel->run(block.params);
+    Fiber &me = block.fibers[place.thread];
+    me.done = true;
+    block.living--;
+    // A thread that has returned no longer takes part in the barrier of the block.
+    block.all.threads--;
+    if (block.all.threads > 0 && block.all.arrived == block.all.threads) {
+        block.all.arrived = 0;
+        block.all.turn++;
+    }
+    _longjmp(block.scheduler, 1);
+}
+
+// Goes on with the next fiber; forwards or backwards, so that a missing barrier shows.
+void yield() {
+    const unsigned mine = place.thread;
+    if (_setjmp(block.fibers[mine].here) == 0) _longjmp(block.scheduler, 1);
+    place.thread = mine;
+}
+
+void wait_at(Barrier &barrier) {
+    const unsigned turn = barrier.turn;
+    if (++barrier.arrived == barrier.threads) {
+        barrier.arrived = 0;
+        barrier.turn++;
+        return;
+    }
+    while (barrier.turn == turn) yield();
+}
+
+// Runs a fiber until it waits or returns.
+void resume(unsigned thread) {
+    Fiber &fiber = block.fibers[thread];
+    if (fiber.done || _setjmp(block.scheduler) != 0) return;
+    place.thread = thread;
+    if (fiber.begun) _longjmp(fiber.here, 1);
+    fiber.begun = true;
+    getcontext(&fiber.start);
+    fiber.start.uc_stack.ss_sp = &stacks[thread * STACK_BYTES];
+    fiber.start.uc_stack.ss_size = STACK_BYTES;
+    fiber.start.uc_link = nullptr;
+    makecontext(&fiber.start, enter, 0);
+    setcontext(&fiber.start);
+}
+
+void run_block() {
+    for (unsigned i = 0; i < block.threads; i++) {
+        Fiber &fiber = block.fibers[i];
+        fiber.begun = fiber.done = false;
+        fiber.open.clear();
+        fiber.committed.clear();
+        block.exchanges[i] = 0;
+    }
+    block.living = block.threads;
+    block.all = {0, 0, block.threads};
+    for (unsigned warp = 0; warp < block.threads / 32; warp++) block.warps[warp] = {0, 0, 32};
+    memset(shared_memory, 0xff, sizeof shared_memory);  // NaN: what is read must have been written
+    place.shared = shared_memory;
+    for (unsigned at = 0; block.living > 0; at = at + 1 == block.threads ? 0 : at + 1)
+        resume(block.backwards ? block.threads - 1 - at : at);
+}
+
+}  // namespace
+
+void sync_block() { wait_at(block.all); }
+void sync_warp() { wait_at(block.warps[place.thread / 32]); }
+
+const unsigned char *exchange(const void *mine, unsigned bytes) {
+    const unsigned thread = place.thread;
+    unsigned char *slots = block.slots[thread / 32][block.exchanges[thread]++ % 2];
+    memcpy(slots + thread % 32 * bytes, mine, bytes);
+    sync_warp();
+    return slots;
+}
+
+void copy(void *to, const void *from, bool valid) {
+    block.fibers[place.thread].open.push_back({to, from, valid});
+}
+
+void commit() {
+    Fiber &me = block.fibers[place.thread];
+    me.committed.push_back(std::move(me.open));
+    me.open.clear();
+}
+
+void wait(unsigned pending) {
+    std::vector<std::vector<Copy>> &groups = block.fibers[place.thread].committed;
+    while (groups.size() > pending) {
+        for (const Copy &copy : groups.front()) {
+            if (copy.valid)
+                memcpy(copy.to, copy.from, 16);
+            else
+                memset(copy.to, 0, 16);
+        }
+        groups.erase(groups.begin());
+    }
+}
+
+}  // namespace emulate
+
+// Answers false when there is no such kernel.
+extern "C" bool volley_emulate_info(const char *name, KernelInfo *info) {
+    for (const emulate::Kernel &kernel : emulate::kernels()) {
+        if (strcmp(kernel.name, name) == 0) {
+            *info = kernel.info;
+            return true;
+        }
+    }
+    return false;
+}
+
+extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, unsigned z,
+                                      const void *params) {
+    using namespace emulate;
+    static std::mutex one_at_a_time;
+    const std::lock_guard<std::mutex> lock(one_at_a_time);
+    for (const Kernel &kernel : kernels()) {
+        if (strcmp(kernel.name, name) != 0) continue;
+        block.kernel = &kernel;
+        block.params = params;
+        block.threads = kernel.info.threads;
+        place.grid = {x, y, z};
+        for (unsigned k = 0; k < z; k++)
+            for (unsigned j = 0; j < y; j++)
+                for (unsigned i = 0; i < x; i++) {
+                    place.block = {i, j, k};
+                    run_block();
+                    block.backwards = !block.backwards;
+                }
+        return true;
+    }
+    return false;
+}
+
+#include "../gdn_rule.cuh"
+#include "../kept.cuh"
+
+namespace attention {
+#include "../attention.cu"
+}
+namespace attention_prepare {
+#include "../attention_prepare.cu"
+}
+namespace gdn_commit {
+#include "../gdn_commit.cu"
+}
+namespace gdn_conv {
+#include "../gdn_conv.cu"
+}
+namespace gdn_prefill {
+#include "../gdn_prefill.cu"
+}
+namespace gdn_verify {
+#include "../gdn_verify.cu"
+}
+namespace norm {
+#include "../norm.cu"
+}
+namespace row_moves {
+#include "../rows.cu"
+}
+namespace swiglu {
+#include "../swiglu.cu"
+}

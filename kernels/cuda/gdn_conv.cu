@@ -1,0 +1,115 @@
+// The front of a gated-delta-net layer: causal convolution over ancestors, SiLU, head norms, gates;
+// and moving the convolution state past the kept rows.
+#include "kept.cuh"
+
+constexpr int PREPARE_WARPS = 4;
+constexpr int COMMIT_THREADS = 128;
+// Added to the sum of squares, inside the root.
+constexpr float L2_EPS = 1e-6f;
+
+DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+// Where the inputs of a row lie, newest first: its ancestors, then the rows of the state.
+struct Inputs {
+    const bf16 *row[TAPS];
+
+    DEVICE Inputs(const GdnPrepareParams &p, int row_index, int channels, int stride) {
+        const Segment segment = p.tables.segments[p.tables.row_segment[row_index]];
+        const bf16 *proj = reinterpret_cast<const bf16 *>(p.proj);
+        const bf16 *state = reinterpret_cast<const bf16 *>(p.conv_state) +
+                            (long long)segment.slot * (TAPS - 1) * channels;
+        int i = row_index - segment.first, taken = 0;
+#pragma unroll
+        for (int back = 0; back < TAPS; back++) {
+            if (i >= 0) {
+                row[back] = proj + (long long)(segment.first + i) * stride;
+                i = p.tables.row_parent[segment.first + i];
+                taken = back + 1;
+            } else {
+                row[back] = state + (long long)(TAPS - 2 - (back - taken)) * channels;
+            }
+        }
+    }
+};
+
+// One warp per (row, group of 128 channels): a key head of q or k, a value head, or the gates.
+DEVICE void gdn_prepare(const GdnPrepareParams &p) {
+    const int lane = thread_index() % 32, row = block_y();
+    const int group = block_x() * PREPARE_WARPS + thread_index() / 32;
+    const int groups = 2 * p.key_heads + p.value_heads;
+    const int channels = groups * GDN_DIM;
+    const int stride = channels + p.value_heads * GDN_DIM + 2 * p.value_heads;
+    if (group > groups) return;
+    if (group == groups) {
+        const long long gates = (long long)row * stride + stride - 2 * p.value_heads;
+        for (int head = lane; head < p.value_heads; head += 32) {
+            const float b = to_float(load<bf16>(p.proj, gates + head));
+            const float a = to_float(load<bf16>(p.proj, gates + p.value_heads + head));
+            const long long at = (long long)row * p.value_heads + head;
+            p.beta[at] = sigmoid(b);
+            p.g[at] = -expf(p.a_log[head]) * softplus(a + p.dt_bias[head]);
+        }
+        return;
+    }
+    const int channel = group * GDN_DIM + 4 * lane;
+    const Inputs inputs(p, row, channels, stride);
+    Float4 w[4], x[TAPS], y;
+#pragma unroll
+    for (int c = 0; c < 4; c++) w[c] = load<Float4>(p.conv_w, channel + c);
+#pragma unroll
+    for (int back = 0; back < TAPS; back++)
+        x[back] = widen(load<Bytes8>(inputs.row[back] + channel, 0));
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++) sum += w[c].at[tap] * x[TAPS - 1 - tap].at[c];
+        y.at[c] = silu(sum);
+    }
+    const int key_units = p.key_heads * GDN_DIM / 4;
+    if (group >= 2 * p.key_heads) {
+        const int head = group - 2 * p.key_heads;
+        store<Float4>(p.v, (long long)row * p.value_heads * GDN_DIM / 4 + head * 32 + lane, y);
+        return;
+    }
+    const bool query = group < p.key_heads;
+    float squares = 0.0f;
+#pragma unroll
+    for (int c = 0; c < 4; c++) squares += y.at[c] * y.at[c];
+    float by = 1.0f / sqrtf(warp_sum(squares) + L2_EPS);
+    if (query) by *= 0.08838834764831845f;  // GDN_DIM^-0.5
+#pragma unroll
+    for (int c = 0; c < 4; c++) y.at[c] *= by;
+    const int head = query ? group : group - p.key_heads;
+    store<Float4>(query ? p.q : p.k, (long long)row * key_units + head * 32 + lane, y);
+}
+
+// The last TAPS - 1 inputs along old state and kept rows become the new state. Each thread moves
+// eight channels.
+DEVICE void conv_commit(const ConvCommitParams &p) {
+    const Segment segment = p.tables.segments[block_y()];
+    const int units = p.channels / 8, unit = block_x() * COMMIT_THREADS + thread_index();
+    const Kept kept = kept_of(p.tables, block_y());
+    if (unit >= units || kept.count == 0) return;
+    const int shift = min_of(kept.count, TAPS - 1);
+    const long long state = (long long)segment.slot * (TAPS - 1) * units + unit;
+    Bytes16 values[TAPS - 1];
+#pragma unroll
+    for (int i = 0; i < TAPS - 1; i++) {
+        // Input `i` of the new state: `i + shift` of the old one, then the newest kept rows.
+        const int fresh = i + shift - (TAPS - 1);
+        if (fresh < 0) {
+            values[i] = load<Bytes16>(p.conv_state, state + (long long)(i + shift) * units);
+        } else {
+            const int newest = kept.rows[kept.count - shift + fresh];
+            const long long row = (long long)(segment.first + newest) * p.proj_stride;
+            values[i] = load<Bytes16>(reinterpret_cast<const bf16 *>(p.proj) + row, unit);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < TAPS - 1; i++)
+        store<Bytes16>(p.conv_state, state + (long long)i * units, values[i]);
+}
+
+KERNEL(gdn_prepare_rows, PREPARE_WARPS * 32, 1, 0, GdnPrepareParams, gdn_prepare)
+KERNEL(conv_commit_states, COMMIT_THREADS, 1, 0, ConvCommitParams, conv_commit)

@@ -1,0 +1,103 @@
+// CUDA's instructions under the names that the kernels use. Everything here exists on sm_80.
+#pragma once
+
+#define DEVICE __device__ __forceinline__
+
+// Threads per block and bytes of shared memory, read by the host when it loads the module.
+struct KernelInfo {
+    unsigned threads;
+    unsigned shared_bytes;
+};
+
+// A kernel `name` that runs `body(params)`; `...` is the body, a function or template instance.
+// 99 KB is what a block may have on sm_86.
+#define KERNEL(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
+    static_assert((shared_bytes) <= 99 * 1024, #name " needs too much shared memory");             \
+    extern "C" {                                                                                   \
+    __constant__ KernelInfo name##_info = {threads, (unsigned)(shared_bytes)};                     \
+    __global__ void __launch_bounds__(threads, blocks_per_sm)                                      \
+        name(const __grid_constant__ Params params) {                                              \
+        __VA_ARGS__(params);                                                                       \
+    }                                                                                              \
+    }
+
+template <class T>
+DEVICE T &shared_as() {
+    extern __shared__ __align__(128) unsigned char dynamic_shared[];
+    return *reinterpret_cast<T *>(dynamic_shared);
+}
+
+DEVICE int thread_index() { return (int)threadIdx.x; }
+DEVICE int block_x() { return (int)blockIdx.x; }
+DEVICE int block_y() { return (int)blockIdx.y; }
+DEVICE int block_z() { return (int)blockIdx.z; }
+DEVICE int grid_x() { return (int)gridDim.x; }
+DEVICE int grid_y() { return (int)gridDim.y; }
+DEVICE int grid_z() { return (int)gridDim.z; }
+
+DEVICE void sync_block() { __syncthreads(); }
+DEVICE void sync_warp() { __syncwarp(); }
+DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+
+DEVICE float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
+
+DEVICE unsigned round_pair(float lo, float hi) {
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(hi), "f"(lo));
+    return pair;
+}
+
+// 2^x, two units in the last place.
+DEVICE float fast_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Angles in -pi..pi only.
+DEVICE void fast_sincos(float angle, float &sine, float &cosine) {
+    sine = __sinf(angle);
+    cosine = __cosf(angle);
+}
+
+DEVICE unsigned shared_address(const void *pointer) {
+    return (unsigned)__cvta_generic_to_shared(pointer);
+}
+
+// 16 bytes from global to shared memory behind the thread's back; zeros when not `valid`.
+DEVICE void copy_async(void *shared, const void *global, bool valid) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most `pending` of the groups committed last are under way.
+template <int pending>
+DEVICE void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+// Four 8x8 matrices of bf16; lane `l` gives the address of row `l % 8` of matrix `l / 8`.
+DEVICE void load_matrices(unsigned (&to)[4], const void *shared) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(shared))
+                 : "memory");
+}
+
+DEVICE void load_matrices_transposed(unsigned (&to)[4], const void *shared) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(shared))
+                 : "memory");
+}
+
+// sum += a b for a 16x16 and b 16x8 of bf16, in f32.
+DEVICE void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}

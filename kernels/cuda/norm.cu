@@ -1,0 +1,93 @@
+// RMS norms of whole rows and of heads, and the residual sum.
+#include "device.cuh"
+#include "params.h"
+
+constexpr int THREADS = 256;
+
+struct NormShared {
+    float sums[THREADS / 32];
+};
+
+// Sum over the block, the same bits in each thread.
+DEVICE float block_sum(float x, NormShared &shared) {
+    x = warp_sum(x);
+    if (thread_index() % 32 == 0) shared.sums[thread_index() / 32] = x;
+    sync_block();
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < THREADS / 32; i++) sum += shared.sums[i];
+    return sum;
+}
+
+DEVICE Floats8 load_weight(const void *weight, bool f32, int i) {
+    if (!f32) return widen(load<Bytes16>(weight, i));
+    const Float4 a = load<Float4>(weight, 2 * i), b = load<Float4>(weight, 2 * i + 1);
+    Floats8 w;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        w.at[j] = a.at[j];
+        w.at[4 + j] = b.at[j];
+    }
+    return w;
+}
+
+// One block per row. With a residual: residual += x first, and the norm is that of the sum as it is
+// stored.
+template <bool residual, bool norm>
+DEVICE void rms_norm(const NormParams &p) {
+    const int units = p.width / 8;
+    const long long row = (long long)block_x() * units;
+    const void *from = residual ? p.residual : p.x;
+    float squares = 0.0f;
+    for (int i = thread_index(); i < units; i += THREADS) {
+        Floats8 x = widen(load<Bytes16>(from, row + i));
+        if (residual) {
+            const Floats8 delta = widen(load<Bytes16>(p.x, row + i));
+#pragma unroll
+            for (int j = 0; j < 8; j++) x.at[j] += delta.at[j];
+            const Bytes16 sum = narrow(x);
+            store<Bytes16>(p.residual, row + i, sum);
+            x = widen(sum);
+        }
+        if (norm) {
+#pragma unroll
+            for (int j = 0; j < 8; j++) squares += x.at[j] * x.at[j];
+        }
+    }
+    if (!norm) return;
+    const float mean = block_sum(squares, shared_as<NormShared>()) / (float)p.width;
+    const float scale = 1.0f / sqrtf(mean + p.eps);
+    for (int i = thread_index(); i < units; i += THREADS) {
+        Floats8 x = widen(load<Bytes16>(from, row + i));
+        const Floats8 w = load_weight(p.weight, p.weight_f32 != 0, i);
+#pragma unroll
+        for (int j = 0; j < 8; j++) x.at[j] = x.at[j] * scale * (p.shift + w.at[j]);
+        store<Bytes16>(p.out, row + i, narrow(x));
+    }
+}
+
+// One warp per (row, value head): out = norm(x) * w * silu(z).
+DEVICE void gated_norm(const GatedNormParams &p) {
+    const int task = block_x() * (THREADS / 32) + thread_index() / 32;
+    if (task >= p.rows * p.heads) return;
+    const int lane = thread_index() % 32, row = task / p.heads, head = task % p.heads;
+    const long long at = (long long)task * (GDN_DIM / 4) + lane;
+    const Float4 x = widen(load<Bytes8>(p.x, at));
+    const long long gate = (long long)row * p.gate_stride + head * GDN_DIM;
+    const Float4 z = widen(load<Bytes8>(p.gate, gate / 4 + lane));
+    const Float4 w = p.weight_f32 ? load<Float4>(p.weight, lane)
+                                  : widen(load<Bytes8>(p.weight, lane));
+    float squares = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 4; j++) squares += x.at[j] * x.at[j];
+    const float scale = 1.0f / sqrtf(warp_sum(squares) / GDN_DIM + p.eps);
+    Float4 y;
+#pragma unroll
+    for (int j = 0; j < 4; j++) y.at[j] = x.at[j] * scale * w.at[j] * silu(z.at[j]);
+    store<Bytes8>(p.out, at, narrow(y));
+}
+
+KERNEL(rms_norm_rows, THREADS, 1, sizeof(NormShared), NormParams, rms_norm<false, true>)
+KERNEL(add_rms_norm_rows, THREADS, 1, sizeof(NormShared), NormParams, rms_norm<true, true>)
+KERNEL(add_rows, THREADS, 1, 0, NormParams, rms_norm<true, false>)
+KERNEL(gated_norm_heads, THREADS, 1, 0, GatedNormParams, gated_norm)

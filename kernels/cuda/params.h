@@ -1,0 +1,190 @@
+// Parameters of the kernels, one struct each, as kernels/src/params.rs has them. Pointers first, so
+// that no padding hides between the fields; sizes are checked on both sides.
+#pragma once
+
+// Rows of a segment that can form a tree: one bit each in a word of ancestors.
+constexpr int TREE_ROWS = 64;
+// Tokens per cache block.
+constexpr int BLOCK_TOKENS = 16;
+// Width of a key and of a value head of a gated-delta-net layer.
+constexpr int GDN_DIM = 128;
+// Columns of the state that one block of threads works on.
+constexpr int GDN_COLUMNS = 32;
+// Taps of the convolution.
+constexpr int TAPS = 4;
+// Packed (row, query head) pairs of one attention tile.
+constexpr int ATTENTION_ROWS = 64;
+
+struct Segment {
+    int first;       // first row
+    int rows;        // number of rows
+    int slot;        // slot of the states
+    int past;        // committed tokens
+    int blocks;      // first entry of the block table
+    int tree;        // whether the rows are a tree
+};
+static_assert(sizeof(Segment) == 24, "mirrored in params.rs");
+
+// Tables of a pass in device memory.
+struct Tables {
+    const Segment *segments;
+    const int *row_segment;
+    const int *row_position;                  // position in the text
+    const int *row_parent;                    // within the segment, -1 for the context
+    const unsigned *row_place;                // token's place in the cache
+    const unsigned long long *row_ancestors;  // bit j: row j of the segment is an ancestor or self
+    const unsigned *blocks;                   // block tables
+    const int *kept_ends;                     // end of each segment's kept rows in `kept`
+    const int *kept;                          // kept rows, within the segment
+};
+static_assert(sizeof(Tables) == 72, "mirrored in params.rs");
+
+struct GatherParams {
+    const void *from;
+    const unsigned *index;
+    void *out;
+    int row_units;   // units of 16 (or 2) bytes per row
+    unsigned first;  // subtracted from the index
+    unsigned limit;  // rows of `from`
+    int padding;
+};
+static_assert(sizeof(GatherParams) == 40, "mirrored in params.rs");
+
+struct CopyParams {
+    const void *from;
+    void *out;
+    int rows;
+    int row_units;   // units of 16 (or 2) bytes per row of `from`
+    int out_units;   // per row of `out`
+    int out_column;  // in units
+};
+static_assert(sizeof(CopyParams) == 32, "mirrored in params.rs");
+
+struct NormParams {
+    const void *x;   // bf16; the delta when there is a residual
+    void *residual;  // bf16 or null
+    const void *weight;
+    void *out;  // bf16 or null
+    int width;
+    int weight_f32;  // else bf16
+    float shift;     // added to the weight
+    float eps;
+};
+static_assert(sizeof(NormParams) == 48, "mirrored in params.rs");
+
+struct SwigluParams {
+    const void *x;
+    void *out;
+    int rows;
+    int width;  // of out
+};
+static_assert(sizeof(SwigluParams) == 24, "mirrored in params.rs");
+
+struct GatedNormParams {
+    const void *x;     // bf16 [rows, heads * GDN_DIM]
+    const void *gate;  // bf16, z inside the packed projection
+    const void *weight;
+    void *out;
+    int rows;
+    int heads;
+    int gate_stride;
+    int weight_f32;
+    float eps;
+    int padding;
+};
+static_assert(sizeof(GatedNormParams) == 56, "mirrored in params.rs");
+
+struct GdnPrepareParams {
+    Tables tables;
+    const void *proj;  // bf16
+    const float *conv_w;
+    const float *a_log;
+    const float *dt_bias;
+    const void *conv_state;  // bf16
+    float *q;
+    float *k;
+    float *v;
+    float *g;
+    float *beta;
+    int rows;
+    int key_heads;
+    int value_heads;
+    int padding;
+};
+static_assert(sizeof(GdnPrepareParams) == 168, "mirrored in params.rs");
+
+struct ConvCommitParams {
+    Tables tables;
+    const void *proj;  // bf16
+    void *conv_state;  // bf16
+    int channels;
+    int proj_stride;
+};
+static_assert(sizeof(ConvCommitParams) == 96, "mirrored in params.rs");
+
+// Shared by verify, commit and prefill.
+struct GdnParams {
+    Tables tables;
+    const float *q;
+    const float *k;
+    const float *v;
+    const float *g;
+    const float *beta;
+    float *u;
+    float *state;
+    void *out;  // bf16
+    int key_heads;
+    int value_heads;
+};
+static_assert(sizeof(GdnParams) == 144, "mirrored in params.rs");
+
+struct AttentionPrepareParams {
+    Tables tables;
+    const void *proj;  // bf16
+    const void *q_norm;
+    const void *k_norm;
+    const float *inv_freq;
+    void *q;       // bf16, null without queries
+    void *keys;    // bf16
+    void *values;  // bf16
+    int rows;
+    int heads;  // 0 without queries
+    int kv_heads;
+    int rotary_dim;
+    int gated;
+    int weight_f32;
+    float shift;
+    float eps;
+    float rope_scale;
+    int padding;
+};
+static_assert(sizeof(AttentionPrepareParams) == 168, "mirrored in params.rs");
+
+struct AttentionParams {
+    Tables tables;
+    const void *q;       // bf16
+    const void *gate;    // bf16, first gate inside the packed projection, or null
+    const void *keys;    // bf16
+    const void *values;  // bf16
+    void *out;           // bf16
+    float *partial;      // [splits, rows, heads, head_dim]
+    float *partial_max;  // [splits, rows, heads, 2]: greatest score (base 2), sum
+    int rows;
+    int heads;
+    int kv_heads;
+    int gate_stride;
+    int splits;
+    int causal;
+    int window;  // 0: none
+    int row_tiles;
+};
+static_assert(sizeof(AttentionParams) == 160, "mirrored in params.rs");
+
+struct KvCommitParams {
+    Tables tables;
+    void *keys;
+    void *values;
+    int width;  // bf16 values per token
+    int padding;
+};
+static_assert(sizeof(KvCommitParams) == 96, "mirrored in params.rs");

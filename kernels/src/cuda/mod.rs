@@ -1,0 +1,259 @@
+//! The CUDA driver: one context, one stream, modules, pinned staging, cuBLASLt.
+
+mod graph;
+mod modules;
+mod products;
+mod staging;
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::{result, sys};
+
+use crate::driver::{Address, Driver, Product};
+use crate::error::{Error, Result};
+pub use graph::Graph;
+use modules::Modules;
+use products::Products;
+use staging::Staging;
+
+/// CUDA version that the kernels are compiled with, as the driver counts.
+const NEEDED_VERSION: i32 = 13_000;
+
+/// An error of the driver under the name of the call.
+fn call<T>(call: &'static str, result: std::result::Result<T, result::DriverError>) -> Result<T> {
+    result.map_err(|error| Error::Call {
+        call,
+        message: match error.error_string() {
+            Ok(text) => format!("{} ({:?})", text.to_string_lossy(), error.0),
+            Err(_) => format!("{:?}", error.0),
+        },
+    })
+}
+
+/// One GPU. Everything goes through one stream; calls may come from any one thread at a time.
+pub struct Cuda {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    multiprocessors: usize,
+    modules: Modules,
+    staging: Mutex<Staging>,
+    stage_bytes: usize,
+    products: Mutex<Products>,
+}
+
+// SAFETY: the handles may be used from any thread once the context is current, which every method
+// sees to; what changes lies behind mutexes.
+unsafe impl Send for Cuda {}
+// SAFETY: as above.
+unsafe impl Sync for Cuda {}
+
+impl Cuda {
+    /// Opens GPU `ordinal`; `stage_bytes` is the most that one staged copy may hold.
+    pub fn new(ordinal: usize, stage_bytes: usize) -> Result<Self> {
+        // SAFETY: loading libcuda runs no code of ours.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::NoDriver);
+        }
+        check_version()?;
+        call("cuInit", result::init())?;
+        let count = call("cuDeviceGetCount", result::device::get_count())?;
+        if ordinal >= count.max(0) as usize {
+            return Err(Error::NoDevice { ordinal, count });
+        }
+        let device = call("cuDeviceGet", result::device::get(ordinal as i32))?;
+        check_device(device)?;
+        // SAFETY: `device` is a device; the context is released once, when this is dropped.
+        let context = call("cuDevicePrimaryCtxRetain", unsafe {
+            result::primary_ctx::retain(device)
+        })?;
+        // SAFETY: the context was just retained.
+        call("cuCtxSetCurrent", unsafe { result::ctx::set_current(context) })?;
+        let kind = result::stream::StreamKind::NonBlocking;
+        let stream = call("cuStreamCreate", result::stream::create(kind))?;
+        Ok(Self {
+            device,
+            context,
+            stream,
+            multiprocessors: attribute(
+                device,
+                sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            )? as usize,
+            modules: Modules::load()?,
+            staging: Mutex::new(Staging::new(stage_bytes)?),
+            stage_bytes,
+            products: Mutex::new(Products::new()?),
+        })
+    }
+
+    /// Name of the device.
+    pub fn name(&self) -> Result<String> {
+        call("cuDeviceGetName", result::device::get_name(self.device))
+    }
+
+    fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained as long as this lives.
+        call("cuCtxSetCurrent", unsafe { result::ctx::set_current(self.context) })
+    }
+
+    /// Waits for all work.
+    pub fn synchronize(&self) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the stream lives as long as this.
+        call("cuStreamSynchronize", unsafe { result::stream::synchronize(self.stream) })
+    }
+
+    /// Milliseconds of device time that `run`'s work takes.
+    pub fn time(&self, run: impl FnOnce() -> Result<()>) -> Result<f32> {
+        self.enter()?;
+        graph::time(self.stream, run)
+    }
+
+    /// The work of `run` as a graph; `run` must neither allocate nor wait.
+    pub fn capture(&self, run: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        self.enter()?;
+        Graph::capture(self.stream, run)
+    }
+
+    /// Repeats a graph's work.
+    pub fn replay(&self, graph: &Graph) -> Result<()> {
+        self.enter()?;
+        graph.launch(self.stream)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn attribute(device: sys::CUdevice, attribute: sys::CUdevice_attribute) -> Result<i32> {
+    // SAFETY: `device` is a device.
+    call("cuDeviceGetAttribute", unsafe {
+        result::device::get_attribute(device, attribute)
+    })
+}
+
+fn check_version() -> Result<()> {
+    let mut version = 0;
+    // SAFETY: the pointer is valid; this works before cuInit.
+    call("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) }.result())?;
+    if version >= NEEDED_VERSION {
+        return Ok(());
+    }
+    Err(Error::DriverTooOld {
+        major: version / 1000,
+        minor: version % 1000 / 10,
+    })
+}
+
+fn check_device(device: sys::CUdevice) -> Result<()> {
+    use sys::CUdevice_attribute as A;
+    let major = attribute(device, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(device, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    if major >= 8 {
+        return Ok(());
+    }
+    let name = call("cuDeviceGetName", result::device::get_name(device))?;
+    Err(Error::DeviceTooOld { name, major, minor })
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        if self.enter().is_err() {
+            return;
+        }
+        // SAFETY: the stream and the context were made by `new` and are given back once. A failure
+        // here means that the process has lost the device already.
+        unsafe {
+            _ = result::stream::synchronize(self.stream);
+            lock(&self.staging).free();
+            lock(&self.products).free();
+            self.modules.free();
+            _ = result::stream::destroy(self.stream);
+            _ = result::primary_ctx::release(self.device);
+        }
+    }
+}
+
+impl Driver for Cuda {
+    fn alloc(&self, bytes: usize) -> Result<Address> {
+        self.enter()?;
+        // SAFETY: the size is not zero (callers ask for at least one byte).
+        call("cuMemAlloc", unsafe { result::malloc_sync(bytes) })
+    }
+
+    fn free(&self, address: Address) {
+        if self.enter().is_ok() {
+            // SAFETY: from `alloc`; cuMemFree waits for the work that uses it. A failure means that
+            // the device is lost.
+            _ = unsafe { result::free_sync(address) };
+        }
+    }
+
+    fn write(&self, to: Address, data: &[u8]) -> Result<()> {
+        self.enter()?;
+        // SAFETY: callers stay inside an allocation; the data outlives the wait.
+        call("cuMemcpyHtoDAsync", unsafe {
+            result::memcpy_htod_async(to, data, self.stream)
+        })?;
+        self.synchronize()
+    }
+
+    fn stage(&self, to: Address, data: &[u8]) -> Result<()> {
+        self.enter()?;
+        lock(&self.staging).copy(self.stream, to, data)
+    }
+
+    fn stage_bytes(&self) -> usize {
+        self.stage_bytes
+    }
+
+    fn read(&self, from: Address, data: &mut [u8]) -> Result<()> {
+        self.enter()?;
+        // SAFETY: callers stay inside an allocation; the data outlives the wait.
+        call("cuMemcpyDtoHAsync", unsafe {
+            result::memcpy_dtoh_async(data, from, self.stream)
+        })?;
+        self.synchronize()
+    }
+
+    fn zero(&self, at: Address, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.enter()?;
+        // SAFETY: callers stay inside an allocation.
+        call("cuMemsetD8Async", unsafe {
+            result::memset_d8_async(at, 0, bytes, self.stream)
+        })
+    }
+
+    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller vouches for the parameters.
+        unsafe { self.modules.launch(self.stream, kernel, grid, params) }
+    }
+
+    unsafe fn multiply(&self, product: &Product) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller vouches for the addresses and shapes.
+        unsafe { lock(&self.products).multiply(self.stream, product) }
+    }
+
+    fn multiprocessors(&self) -> usize {
+        self.multiprocessors
+    }
+}
+
+/// Pinned host memory.
+fn pinned(bytes: usize) -> Result<*mut u8> {
+    let mut pointer = MaybeUninit::uninit();
+    // SAFETY: the pointer is written on success.
+    call("cuMemHostAlloc", unsafe {
+        sys::cuMemHostAlloc(pointer.as_mut_ptr(), bytes, 0).result()
+    })?;
+    // SAFETY: written by the call.
+    Ok(unsafe { pointer.assume_init() }.cast())
+}

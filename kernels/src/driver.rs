@@ -1,0 +1,59 @@
+use std::ffi::c_void;
+
+use crate::error::Result;
+
+/// Address in device memory.
+pub type Address = u64;
+
+/// `out = x w^T`: x `[rows, input]` and w `[output, input]` in bf16, out `[rows, output]` in bf16 or
+/// f32, sums in f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    /// Rows of x.
+    pub rows: usize,
+    /// Columns of x.
+    pub input: usize,
+    /// Columns of out.
+    pub output: usize,
+    /// Address of x.
+    pub x: Address,
+    /// Address of w.
+    pub w: Address,
+    /// Address of out.
+    pub out: Address,
+    /// Whether out is f32.
+    pub out_f32: bool,
+}
+
+/// What the operations need of a device: one memory, one stream in which everything happens in
+/// order. Addresses are those of [`Driver::alloc`], with offsets inside them.
+pub trait Driver: Send + Sync {
+    /// Device memory of at least `bytes`, aligned to 256.
+    fn alloc(&self, bytes: usize) -> Result<Address>;
+    /// Gives memory back, once the work using it is done.
+    fn free(&self, address: Address);
+    /// Copies to the device and waits.
+    fn write(&self, to: Address, data: &[u8]) -> Result<()>;
+    /// Copies at most [`Driver::stage_bytes`] to the device, in stream order and without waiting;
+    /// `data` is free at once.
+    fn stage(&self, to: Address, data: &[u8]) -> Result<()>;
+    /// Most bytes that one [`Driver::stage`] takes.
+    fn stage_bytes(&self) -> usize;
+    /// Copies to the host, once the work before is done.
+    fn read(&self, from: Address, data: &mut [u8]) -> Result<()>;
+    /// Zeroes memory, in stream order.
+    fn zero(&self, at: Address, bytes: usize) -> Result<()>;
+    /// Launches the kernel of this index in [`crate::kernel::NAMES`].
+    ///
+    /// # Safety
+    /// `params` points to the parameter struct of that kernel, whose addresses are live and large
+    /// enough for the grid.
+    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()>;
+    /// A matrix product, in stream order.
+    ///
+    /// # Safety
+    /// The addresses are live and large enough for the shapes.
+    unsafe fn multiply(&self, product: &Product) -> Result<()>;
+    /// Number of multiprocessors.
+    fn multiprocessors(&self) -> usize;
+}

@@ -1,0 +1,190 @@
+//! The gated-delta-net operations.
+
+use volley_ops::{GdnDims, GdnRows, Result};
+
+use crate::buf::Buf;
+use crate::dims::{check, check_gdn, check_index, refuse};
+use crate::driver::Driver;
+use crate::error::in_op;
+use crate::kernel::{
+    CONV_COMMIT, GDN_COMMIT, GDN_PREFILL, GDN_PREPARE, GDN_VERIFY_16, GDN_VERIFY_32, GDN_VERIFY_64,
+};
+use crate::params::{
+    ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams, GdnPrepareParams, TREE_ROWS,
+};
+use crate::tables::Pass;
+
+/// Warps of a block of `gdn_prepare`, one channel group each.
+const PREPARE_WARPS: usize = 4;
+/// Threads of a block of `conv_commit`, eight channels each.
+const CONV_COMMIT_THREADS: usize = 128;
+/// Key dimensions of a block of `gdn_commit`.
+const COMMIT_KEYS: usize = 32;
+
+/// Weights of the convolution and the gates.
+pub struct Gates<'a> {
+    pub conv_w: &'a Buf,
+    pub a_log: &'a Buf,
+    pub dt_bias: &'a Buf,
+}
+
+/// Every slot exists, and none belongs to two segments when `exclusive`.
+fn check_slots(op: &'static str, pass: &Pass, states: &Buf, exclusive: bool) -> Result<()> {
+    if pass.facts.slots > 0 {
+        check_index(op, "slot", pass.facts.slots - 1, states.rows())?;
+    }
+    if exclusive && pass.facts.shared_slot {
+        return refuse(op, "slot of a segment", "one of its own", "one of two");
+    }
+    Ok(())
+}
+
+pub fn prepare(
+    driver: &dyn Driver,
+    dims: GdnDims,
+    proj: &Buf,
+    gates: &Gates,
+    conv_state: &Buf,
+    pass: &Pass,
+    rows: &GdnRows<Buf>,
+) -> Result<()> {
+    let op = "gdn_prepare";
+    check_gdn(op, dims)?;
+    check_slots(op, pass, conv_state, false)?;
+    let (n, heads) = (pass.facts.rows, dims.value_heads);
+    let key_width = dims.key_heads * dims.key_dim;
+    let params = GdnPrepareParams {
+        tables: pass.tables,
+        proj: proj.activation(op, "proj", n, dims.proj_width())?,
+        conv_w: gates.conv_w.float(op, "conv_w", dims.conv_channels(), dims.conv_kernel)?,
+        a_log: gates.a_log.float(op, "a_log", 1, heads)?,
+        dt_bias: gates.dt_bias.float(op, "dt_bias", 1, heads)?,
+        conv_state: conv_state.activation(op, "conv_state", 0, dims.conv_state_len())?,
+        q: rows.q.float(op, "q", n, key_width)?,
+        k: rows.k.float(op, "k", n, key_width)?,
+        v: rows.v.float(op, "v", n, dims.value_width())?,
+        g: rows.g.float(op, "g", n, heads)?,
+        beta: rows.beta.float(op, "beta", n, heads)?,
+        rows: n as i32,
+        key_heads: dims.key_heads as i32,
+        value_heads: heads as i32,
+        padding: 0,
+    };
+    // One warp more for the gates.
+    let groups = 2 * dims.key_heads + heads + 1;
+    let grid = [groups.div_ceil(PREPARE_WARPS), n, 1];
+    // SAFETY: all buffers and slots were checked.
+    unsafe { GDN_PREPARE.launch(driver, grid, &params) }.map_err(in_op(op))
+}
+
+/// Parameters of the three state operations, all buffers checked.
+fn params(
+    op: &'static str,
+    dims: GdnDims,
+    rows: &GdnRows<Buf>,
+    pass: &Pass,
+    state: &Buf,
+    out: Option<&Buf>,
+) -> Result<GdnParams> {
+    check_gdn(op, dims)?;
+    let n = pass.facts.rows;
+    let key_width = dims.key_heads * dims.key_dim;
+    Ok(GdnParams {
+        tables: pass.tables,
+        q: rows.q.float(op, "q", n, key_width)?,
+        k: rows.k.float(op, "k", n, key_width)?,
+        v: rows.v.float(op, "v", n, dims.value_width())?,
+        g: rows.g.float(op, "g", n, dims.value_heads)?,
+        beta: rows.beta.float(op, "beta", n, dims.value_heads)?,
+        u: rows.u.float(op, "u", n, dims.value_width())?,
+        state: state.float(op, "state", 0, dims.state_len())?,
+        out: match out {
+            Some(out) => out.activation(op, "out", n, dims.value_width())?,
+            None => 0,
+        },
+        key_heads: dims.key_heads as i32,
+        value_heads: dims.value_heads as i32,
+    })
+}
+
+fn rule_grid(dims: GdnDims, pass: &Pass) -> [usize; 3] {
+    [GDN_DIM / GDN_COLUMNS, dims.value_heads, pass.facts.segments]
+}
+
+pub fn verify(
+    driver: &dyn Driver,
+    dims: GdnDims,
+    rows: &GdnRows<Buf>,
+    pass: &Pass,
+    state: &Buf,
+    out: &Buf,
+) -> Result<()> {
+    let op = "gdn_verify";
+    check_slots(op, pass, state, false)?;
+    check_index(op, "rows of a segment", pass.facts.longest, TREE_ROWS + 1)?;
+    let params = params(op, dims, rows, pass, state, Some(out))?;
+    let kernel = match pass.facts.longest {
+        0..=16 => GDN_VERIFY_16,
+        17..=32 => GDN_VERIFY_32,
+        _ => GDN_VERIFY_64,
+    };
+    // SAFETY: all buffers, slots and the number of rows were checked.
+    unsafe { kernel.launch(driver, rule_grid(dims, pass), &params) }.map_err(in_op(op))
+}
+
+pub fn prefill(
+    driver: &dyn Driver,
+    dims: GdnDims,
+    rows: &GdnRows<Buf>,
+    pass: &Pass,
+    state: &Buf,
+    out: &Buf,
+) -> Result<()> {
+    let op = "gdn_prefill";
+    check(op, "number of trees", pass.facts.trees, 0)?;
+    check_slots(op, pass, state, true)?;
+    let params = params(op, dims, rows, pass, state, Some(out))?;
+    // SAFETY: all buffers and slots were checked.
+    unsafe { GDN_PREFILL.launch(driver, rule_grid(dims, pass), &params) }.map_err(in_op(op))
+}
+
+/// `most` is the longest path of kept rows.
+pub fn commit(
+    driver: &dyn Driver,
+    dims: GdnDims,
+    rows: &GdnRows<Buf>,
+    pass: &Pass,
+    most: usize,
+    state: &Buf,
+) -> Result<()> {
+    let op = "gdn_commit";
+    check_slots(op, pass, state, true)?;
+    check_index(op, "kept rows of a segment", most, TREE_ROWS + 1)?;
+    let params = params(op, dims, rows, pass, state, None)?;
+    let grid = [GDN_DIM / COMMIT_KEYS, dims.value_heads, pass.facts.segments];
+    // SAFETY: all buffers, slots and the number of rows were checked.
+    unsafe { GDN_COMMIT.launch(driver, grid, &params) }.map_err(in_op(op))
+}
+
+pub fn conv_commit(
+    driver: &dyn Driver,
+    dims: GdnDims,
+    proj: &Buf,
+    pass: &Pass,
+    conv_state: &Buf,
+) -> Result<()> {
+    let op = "conv_commit";
+    check_gdn(op, dims)?;
+    check_slots(op, pass, conv_state, true)?;
+    let channels = dims.conv_channels();
+    let params = ConvCommitParams {
+        tables: pass.tables,
+        proj: proj.activation(op, "proj", pass.facts.rows, dims.proj_width())?,
+        conv_state: conv_state.activation(op, "conv_state", 0, dims.conv_state_len())?,
+        channels: channels as i32,
+        proj_stride: dims.proj_width() as i32,
+    };
+    let grid = [(channels / 8).div_ceil(CONV_COMMIT_THREADS), pass.facts.segments, 1];
+    // SAFETY: all buffers and slots were checked.
+    unsafe { CONV_COMMIT.launch(driver, grid, &params) }.map_err(in_op(op))
+}

@@ -1,0 +1,66 @@
+//! The kernels by name, each bound to the type of its parameters.
+
+use std::marker::PhantomData;
+use std::ptr::from_ref;
+
+use crate::driver::Driver;
+use crate::error::Result;
+use crate::params::*;
+
+/// A kernel whose parameters are `P`.
+pub struct Kernel<P> {
+    index: usize,
+    params: PhantomData<P>,
+}
+
+impl<P> Kernel<P> {
+    /// Launches over a grid; an empty grid does nothing.
+    ///
+    /// # Safety
+    /// The addresses in `params` are live and large enough for the grid.
+    pub unsafe fn launch(&self, driver: &dyn Driver, grid: [usize; 3], params: &P) -> Result<()> {
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        let grid = grid.map(|n| n as u32);
+        // SAFETY: the type of the parameters is that of the kernel; the rest is the caller's.
+        unsafe { driver.launch(self.index, grid, from_ref(params).cast()) }
+    }
+}
+
+macro_rules! kernels {
+    ($($id:ident = $module:literal $name:literal $params:ty,)*) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index { $($id,)* }
+        /// Module (file in kernels/cuda) and name of every kernel.
+        pub const NAMES: &[(&str, &str)] = &[$(($module, $name),)*];
+        $(pub const $id: Kernel<$params> =
+            Kernel { index: Index::$id as usize, params: PhantomData };)*
+    };
+}
+
+kernels! {
+    GATHER_16 = "rows" "gather_16" GatherParams,
+    GATHER_2 = "rows" "gather_2" GatherParams,
+    COPY_COLUMNS_16 = "rows" "copy_columns_16" CopyParams,
+    COPY_COLUMNS_2 = "rows" "copy_columns_2" CopyParams,
+    RMS_NORM = "norm" "rms_norm_rows" NormParams,
+    ADD_RMS_NORM = "norm" "add_rms_norm_rows" NormParams,
+    ADD = "norm" "add_rows" NormParams,
+    GATED_NORM = "norm" "gated_norm_heads" GatedNormParams,
+    SWIGLU = "swiglu" "swiglu_rows" SwigluParams,
+    GDN_PREPARE = "gdn_conv" "gdn_prepare_rows" GdnPrepareParams,
+    CONV_COMMIT = "gdn_conv" "conv_commit_states" ConvCommitParams,
+    GDN_VERIFY_16 = "gdn_verify" "gdn_verify_16" GdnParams,
+    GDN_VERIFY_32 = "gdn_verify" "gdn_verify_32" GdnParams,
+    GDN_VERIFY_64 = "gdn_verify" "gdn_verify_64" GdnParams,
+    GDN_COMMIT = "gdn_commit" "gdn_commit_states" GdnParams,
+    GDN_PREFILL = "gdn_prefill" "gdn_prefill_chunks" GdnParams,
+    ATTENTION_PREPARE_128 = "attention_prepare" "attention_prepare_128" AttentionPrepareParams,
+    ATTENTION_PREPARE_256 = "attention_prepare" "attention_prepare_256" AttentionPrepareParams,
+    KV_COMMIT = "attention_prepare" "kv_commit_rows" KvCommitParams,
+    ATTENTION_128 = "attention" "attention_128" AttentionParams,
+    ATTENTION_256 = "attention" "attention_256" AttentionParams,
+    ATTENTION_MERGE_128 = "attention" "attention_merge_128" AttentionParams,
+    ATTENTION_MERGE_256 = "attention" "attention_merge_256" AttentionParams,
+}

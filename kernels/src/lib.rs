@@ -1,0 +1,33 @@
+//! [`volley_ops::Ops`] on one NVIDIA GPU: own kernels, cuBLASLt for the large products.
+//!
+//! Activations and caches are bf16, states and gates f32. All work of a rank goes through one
+//! stream; operations neither allocate nor wait, except that a product of a new shape is timed once.
+//! With the feature `emulate` the same kernels run on the CPU, thread by thread, for tests.
+
+mod attention;
+mod batch;
+mod buf;
+mod dims;
+mod driver;
+#[cfg(feature = "emulate")]
+mod emulated;
+mod error;
+mod gdn;
+mod kernel;
+mod norm;
+mod ops;
+mod params;
+mod rows;
+mod tables;
+
+#[cfg(feature = "cuda")]
+mod cuda;
+
+pub use buf::{Buf, Kv, Weight};
+#[cfg(feature = "cuda")]
+pub use cuda::{Cuda, Graph};
+pub use driver::Driver;
+#[cfg(feature = "emulate")]
+pub use emulated::Emulated;
+pub use error::{Error, Result};
+pub use ops::{CudaOps, Limits};

@@ -1,0 +1,392 @@
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use volley_ops::{
+    AttentionDims, AttentionMask, Batch, Dtype, GdnDims, GdnRows, Keep, KvDims, NormKind, Ops,
+    Result, RopeTable,
+};
+
+use crate::attention::{HeadNorms, Scratch};
+use crate::buf::{Buf, Kv, Memory, Weight};
+use crate::dims::check;
+use crate::driver::{Driver, Product};
+use crate::error::in_op;
+use crate::gdn::Gates;
+use crate::norm::Norm;
+use crate::params::BLOCK_TOKENS;
+use crate::tables::PassTables;
+use crate::{attention, gdn, norm, rows};
+
+/// What is planned at the start; a pass beyond it is refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most rows of a pass.
+    pub rows: usize,
+    /// Most segments of a pass.
+    pub segments: usize,
+    /// Most cache blocks that the segments of a pass name together.
+    pub blocks: usize,
+    /// Scratch memory of attention that is split over the keys, in bytes.
+    pub attention_scratch_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            rows: 8192,
+            segments: 256,
+            blocks: 64 * 1024,
+            attention_scratch_bytes: 64 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// Bytes of the largest table that is copied to the device for a pass.
+    pub fn stage_bytes(self) -> usize {
+        PassTables::batch_bytes(self).max(4 * (self.rows + self.segments))
+    }
+}
+
+/// The operations of one rank on one device.
+pub struct CudaOps {
+    driver: Arc<dyn Driver>,
+    tables: PassTables,
+    scratch: Scratch,
+}
+
+impl CudaOps {
+    /// A rank of its own on GPU `ordinal`.
+    #[cfg(feature = "cuda")]
+    pub fn new(ordinal: usize, limits: Limits) -> crate::error::Result<Self> {
+        let driver = crate::cuda::Cuda::new(ordinal, limits.stage_bytes())?;
+        let failed = |error: volley_ops::Error| crate::error::Error::Call {
+            call: "CudaOps::new",
+            message: error.to_string(),
+        };
+        Self::with_driver(Arc::new(driver), limits).map_err(failed)
+    }
+
+    /// A rank of its own on any device.
+    pub fn with_driver(driver: Arc<dyn Driver>, limits: Limits) -> Result<Self> {
+        let bytes = limits.attention_scratch_bytes;
+        Ok(Self {
+            tables: PassTables::new(&driver, limits)?,
+            scratch: Scratch {
+                memory: Memory::new(&driver, "attention scratch", bytes)?,
+                bytes,
+            },
+            driver,
+        })
+    }
+
+    /// The device underneath.
+    pub fn driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
+    }
+
+    fn write(&self, op: &'static str, to: u64, data: &[f32], dtype: Dtype) -> Result<()> {
+        let written = match dtype {
+            Dtype::F32 => self.driver.write(to, cast_slice(data)),
+            Dtype::Activation => {
+                let mut narrow = vec![bf16::ZERO; data.len()];
+                narrow.convert_from_f32_slice(data);
+                self.driver.write(to, cast_slice(&narrow))
+            }
+        };
+        written.map_err(in_op(op))
+    }
+}
+
+impl Ops for CudaOps {
+    type Buf = Buf;
+    type Weight = Weight;
+    type Kv = Kv;
+
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn ranks(&self) -> usize {
+        1
+    }
+
+    fn alloc(&self, rows: usize, width: usize, dtype: Dtype) -> Result<Buf> {
+        Buf::new(&self.driver, rows, width, dtype)
+    }
+
+    fn upload(&self, data: &[f32], rows: usize, width: usize, dtype: Dtype) -> Result<Buf> {
+        check("upload", "number of values", data.len(), rows * width)?;
+        let buf = self.alloc(rows, width, dtype)?;
+        self.write("upload", buf.address(), data, dtype)?;
+        Ok(buf)
+    }
+
+    fn weight(&self, data: Vec<f32>, out: usize, input: usize) -> Result<Weight> {
+        check("weight", "number of values", data.len(), out * input)?;
+        let memory = Memory::new(&self.driver, "weight", 2 * out * input)?;
+        self.write("weight", memory.address(), &data, Dtype::Activation)?;
+        Ok(Weight { memory, out, input })
+    }
+
+    fn kv(&self, dims: KvDims, blocks: usize) -> Result<Kv> {
+        Kv::new(&self.driver, dims, blocks)
+    }
+
+    fn block_size(&self) -> usize {
+        BLOCK_TOKENS
+    }
+
+    fn read(&self, x: &Buf, rows: Range<usize>) -> Result<Vec<f32>> {
+        let op = "read";
+        let mut data = vec![0.0f32; rows.len() * x.width()];
+        let (from, _) = x.range(op, rows)?;
+        if x.f32() {
+            let read = self.driver.read(from, cast_slice_mut(&mut data));
+            read.map_err(in_op(op))?;
+        } else {
+            let mut narrow = vec![bf16::ZERO; data.len()];
+            let read = self.driver.read(from, cast_slice_mut(&mut narrow));
+            read.map_err(in_op(op))?;
+            narrow.convert_to_f32_slice(&mut data);
+        }
+        Ok(data)
+    }
+
+    fn zero(&self, x: &mut Buf, rows: Range<usize>) -> Result<()> {
+        let (at, bytes) = x.range("zero", rows)?;
+        self.driver.zero(at, bytes).map_err(in_op("zero"))
+    }
+
+    fn begin(&self, batch: &Batch) -> Result<()> {
+        self.tables.pass("begin", batch).map(drop)
+    }
+
+    fn embed(&self, ids: &[u32], table: &Weight, first: u32, out: &mut Buf) -> Result<()> {
+        let index = self.tables.index("embed", ids)?;
+        rows::embed(&*self.driver, index, ids.len(), table, first, out)
+    }
+
+    fn gather(&self, x: &Buf, rows: &[u32], out: &mut Buf) -> Result<()> {
+        rows::check_gather(x, rows, out)?;
+        let index = self.tables.index("gather", rows)?;
+        rows::gather(&*self.driver, x, index, rows.len(), out)
+    }
+
+    fn copy_columns(&self, x: &Buf, rows: usize, out: &mut Buf, column: usize) -> Result<()> {
+        rows::copy_columns(&*self.driver, x, rows, out, column)
+    }
+
+    fn linear(&self, x: &Buf, rows: usize, w: &Weight, out: &mut Buf) -> Result<()> {
+        let op = "linear";
+        let product = Product {
+            rows,
+            input: w.input,
+            output: w.out,
+            x: x.activation(op, "x", rows, w.input)?,
+            w: w.memory.address(),
+            out: out.any(op, "out", rows, w.out)?,
+            out_f32: out.f32(),
+        };
+        if rows == 0 || w.out == 0 {
+            return Ok(());
+        }
+        // SAFETY: both buffers were checked, and a weight has its own shape.
+        unsafe { self.driver.multiply(&product) }.map_err(in_op(op))
+    }
+
+    fn rms_norm(
+        &self,
+        x: &Buf,
+        rows: usize,
+        w: &Buf,
+        kind: NormKind,
+        eps: f32,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let weight = w;
+        norm::rms_norm(&*self.driver, x, rows, Norm { weight, kind, eps }, out)
+    }
+
+    fn add_rms_norm(
+        &self,
+        delta: &Buf,
+        rows: usize,
+        residual: &mut Buf,
+        w: &Buf,
+        kind: NormKind,
+        eps: f32,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let weight = w;
+        let norm = Norm { weight, kind, eps };
+        norm::add_rms_norm(&*self.driver, delta, rows, residual, norm, out)
+    }
+
+    fn add(&self, delta: &Buf, rows: usize, residual: &mut Buf) -> Result<()> {
+        norm::add(&*self.driver, delta, rows, residual)
+    }
+
+    fn swiglu(&self, x: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
+        norm::swiglu(&*self.driver, x, rows, out)
+    }
+
+    fn gdn_prepare(
+        &self,
+        dims: GdnDims,
+        proj: &Buf,
+        conv_w: &Buf,
+        a_log: &Buf,
+        dt_bias: &Buf,
+        conv_state: &Buf,
+        batch: &Batch,
+        rows: &mut GdnRows<Buf>,
+    ) -> Result<()> {
+        let pass = self.tables.pass("gdn_prepare", batch)?;
+        let gates = Gates {
+            conv_w,
+            a_log,
+            dt_bias,
+        };
+        gdn::prepare(&*self.driver, dims, proj, &gates, conv_state, &pass, rows)
+    }
+
+    fn gdn_prefill(
+        &self,
+        dims: GdnDims,
+        rows: &GdnRows<Buf>,
+        batch: &Batch,
+        state: &mut Buf,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let pass = self.tables.pass("gdn_prefill", batch)?;
+        gdn::prefill(&*self.driver, dims, rows, &pass, state, out)
+    }
+
+    fn gdn_verify(
+        &self,
+        dims: GdnDims,
+        rows: &mut GdnRows<Buf>,
+        batch: &Batch,
+        state: &Buf,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let pass = self.tables.pass("gdn_verify", batch)?;
+        gdn::verify(&*self.driver, dims, rows, &pass, state, out)
+    }
+
+    fn gdn_commit(
+        &self,
+        dims: GdnDims,
+        rows: &GdnRows<Buf>,
+        batch: &Batch,
+        keep: &Keep,
+        state: &mut Buf,
+    ) -> Result<()> {
+        let pass = self.tables.pass_keeping("gdn_commit", batch, keep)?;
+        let most = keep.iter().map(Vec::len).max().unwrap_or(0);
+        gdn::commit(&*self.driver, dims, rows, &pass, most, state)
+    }
+
+    fn conv_commit(
+        &self,
+        dims: GdnDims,
+        proj: &Buf,
+        batch: &Batch,
+        keep: &Keep,
+        conv_state: &mut Buf,
+    ) -> Result<()> {
+        let pass = self.tables.pass_keeping("conv_commit", batch, keep)?;
+        gdn::conv_commit(&*self.driver, dims, proj, &pass, conv_state)
+    }
+
+    fn gated_norm(
+        &self,
+        dims: GdnDims,
+        x: &Buf,
+        proj: &Buf,
+        rows: usize,
+        w: &Buf,
+        eps: f32,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let norm = Norm {
+            weight: w,
+            kind: NormKind::Plain,
+            eps,
+        };
+        norm::gated_norm(&*self.driver, dims, x, proj, rows, norm, out)
+    }
+
+    fn attention_prepare(
+        &self,
+        dims: AttentionDims,
+        proj: &Buf,
+        q_norm: &Buf,
+        k_norm: &Buf,
+        rope: &RopeTable<Buf>,
+        batch: &Batch,
+        q: &mut Buf,
+        kv: &mut Kv,
+    ) -> Result<()> {
+        let op = "attention_prepare";
+        let pass = self.tables.pass(op, batch)?;
+        let norms = HeadNorms {
+            q_norm: Some(q_norm),
+            k_norm,
+            rope,
+        };
+        attention::prepare(op, &*self.driver, dims, proj, &norms, &pass, Some(q), kv)
+    }
+
+    fn kv_append(
+        &self,
+        dims: AttentionDims,
+        proj: &Buf,
+        k_norm: &Buf,
+        rope: &RopeTable<Buf>,
+        batch: &Batch,
+        kv: &mut Kv,
+    ) -> Result<()> {
+        let op = "kv_append";
+        let pass = self.tables.pass(op, batch)?;
+        let norms = HeadNorms {
+            q_norm: None,
+            k_norm,
+            rope,
+        };
+        attention::prepare(op, &*self.driver, dims, proj, &norms, &pass, None, kv)
+    }
+
+    fn attention(
+        &self,
+        dims: AttentionDims,
+        q: &Buf,
+        proj: &Buf,
+        kv: &Kv,
+        mask: AttentionMask,
+        batch: &Batch,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let pass = self.tables.pass("attention", batch)?;
+        let driver = &*self.driver;
+        attention::attention(driver, &self.scratch, dims, q, proj, kv, mask, &pass, out)
+    }
+
+    fn kv_commit(&self, dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Kv) -> Result<()> {
+        let pass = self.tables.pass_keeping("kv_commit", batch, keep)?;
+        attention::commit(&*self.driver, dims, &pass, kv)
+    }
+
+    fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {
+        x.any("all_reduce", "x", rows, x.width()).map(drop)
+    }
+
+    fn all_gather(&self, x: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
+        check("all_gather", "width of out", out.width(), x.width())?;
+        rows::copy_columns(&*self.driver, x, rows, out, 0)
+    }
+}

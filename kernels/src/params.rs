@@ -1,0 +1,177 @@
+//! Parameters of the kernels, one struct each, as kernels/cuda/params.h has them.
+
+use crate::driver::Address;
+
+/// Rows of a segment that can form a tree: one bit each in a word of ancestors.
+pub const TREE_ROWS: usize = 64;
+/// Tokens per cache block.
+pub const BLOCK_TOKENS: usize = 16;
+/// Width of a key and of a value head of a gated-delta-net layer.
+pub const GDN_DIM: usize = 128;
+/// Columns of the state that one block of threads works on.
+pub const GDN_COLUMNS: usize = 32;
+/// Taps of the convolution.
+pub const TAPS: usize = 4;
+/// Packed (row, query head) pairs of one attention tile.
+pub const ATTENTION_ROWS: usize = 64;
+
+/// Declares a struct with C layout, its size as the C side checks it.
+macro_rules! params {
+    ($($(#[$doc:meta])* $name:ident ($size:literal) { $($field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name { $(pub $field: $type,)* }
+        const _: () = assert!(size_of::<$name>() == $size);
+    )*};
+}
+
+params! {
+    Segment (24) {
+        first: i32,
+        rows: i32,
+        slot: i32,
+        past: i32,
+        blocks: i32,
+        tree: i32,
+    }
+    Tables (72) {
+        segments: Address,
+        row_segment: Address,
+        row_position: Address,
+        row_parent: Address,
+        row_place: Address,
+        row_ancestors: Address,
+        blocks: Address,
+        kept_ends: Address,
+        kept: Address,
+    }
+    GatherParams (40) {
+        from: Address,
+        index: Address,
+        out: Address,
+        row_units: i32,
+        first: u32,
+        limit: u32,
+        padding: i32,
+    }
+    CopyParams (32) {
+        from: Address,
+        out: Address,
+        rows: i32,
+        row_units: i32,
+        out_units: i32,
+        out_column: i32,
+    }
+    NormParams (48) {
+        x: Address,
+        residual: Address,
+        weight: Address,
+        out: Address,
+        width: i32,
+        weight_f32: i32,
+        shift: f32,
+        eps: f32,
+    }
+    SwigluParams (24) {
+        x: Address,
+        out: Address,
+        rows: i32,
+        width: i32,
+    }
+    GatedNormParams (56) {
+        x: Address,
+        gate: Address,
+        weight: Address,
+        out: Address,
+        rows: i32,
+        heads: i32,
+        gate_stride: i32,
+        weight_f32: i32,
+        eps: f32,
+        padding: i32,
+    }
+    GdnPrepareParams (168) {
+        tables: Tables,
+        proj: Address,
+        conv_w: Address,
+        a_log: Address,
+        dt_bias: Address,
+        conv_state: Address,
+        q: Address,
+        k: Address,
+        v: Address,
+        g: Address,
+        beta: Address,
+        rows: i32,
+        key_heads: i32,
+        value_heads: i32,
+        padding: i32,
+    }
+    ConvCommitParams (96) {
+        tables: Tables,
+        proj: Address,
+        conv_state: Address,
+        channels: i32,
+        proj_stride: i32,
+    }
+    /// Shared by verify, commit and prefill.
+    GdnParams (144) {
+        tables: Tables,
+        q: Address,
+        k: Address,
+        v: Address,
+        g: Address,
+        beta: Address,
+        u: Address,
+        state: Address,
+        out: Address,
+        key_heads: i32,
+        value_heads: i32,
+    }
+    AttentionPrepareParams (168) {
+        tables: Tables,
+        proj: Address,
+        q_norm: Address,
+        k_norm: Address,
+        inv_freq: Address,
+        q: Address,
+        keys: Address,
+        values: Address,
+        rows: i32,
+        heads: i32,
+        kv_heads: i32,
+        rotary_dim: i32,
+        gated: i32,
+        weight_f32: i32,
+        shift: f32,
+        eps: f32,
+        rope_scale: f32,
+        padding: i32,
+    }
+    AttentionParams (160) {
+        tables: Tables,
+        q: Address,
+        gate: Address,
+        keys: Address,
+        values: Address,
+        out: Address,
+        partial: Address,
+        partial_max: Address,
+        rows: i32,
+        heads: i32,
+        kv_heads: i32,
+        gate_stride: i32,
+        splits: i32,
+        causal: i32,
+        window: i32,
+        row_tiles: i32,
+    }
+    KvCommitParams (96) {
+        tables: Tables,
+        keys: Address,
+        values: Address,
+        width: i32,
+        padding: i32,
+    }
+}

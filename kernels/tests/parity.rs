@@ -1,0 +1,61 @@
+//! The kernels, emulated on the CPU, against the CPU implementation of every operation.
+#![cfg(feature = "emulate")]
+
+#[path = "../examples/parity/checks.rs"]
+mod checks;
+#[path = "../examples/parity/pair.rs"]
+mod pair;
+
+use std::sync::Arc;
+
+use checks::{ALL, Checks, Scale};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use volley_kernels::{CudaOps, Emulated, Limits};
+use volley_ops_candle::CandleOps;
+
+/// Runs the checks of this name. Few multiprocessors leave the keys whole, many split them.
+fn check(name: &str, multiprocessors: usize) {
+    let limits = Limits {
+        rows: 4096,
+        segments: 8,
+        blocks: 4096,
+        attention_scratch_bytes: 16 << 20,
+    };
+    let driver = Arc::new(Emulated::new(multiprocessors));
+    let gpu = CudaOps::with_driver(driver, limits).expect("host memory");
+    let cpu = CandleOps::single(candle_core::Device::Cpu);
+    let mut checks = Checks {
+        devices: pair::Devices {
+            cpu: &cpu,
+            gpu: &gpu,
+            rng: ChaCha8Rng::seed_from_u64(7),
+        },
+        scale: Scale::Small,
+        outcomes: Vec::new(),
+    };
+    let (_, run) = ALL.iter().find(|(n, _)| *n == name).expect("a known check");
+    run(&mut checks);
+    let failed: Vec<_> = checks.outcomes.iter().filter(|o| !o.passed()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(!checks.outcomes.is_empty());
+}
+
+macro_rules! tests {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            check(stringify!($name), 1);
+        }
+    )*};
+}
+
+tests! {
+    rows norm swiglu linear gdn_prepare gdn_verify gdn_commit gdn_prefill conv_commit gated_norm
+    attention_prepare attention kv_commit
+}
+
+#[test]
+fn attention_split_over_the_keys() {
+    check("attention", 8);
+}
