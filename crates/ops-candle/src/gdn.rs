@@ -7,6 +7,7 @@ use volley_ops::{Batch, GdnDims, GdnRows, Keep, Result};
 use crate::buf::{Buf, check};
 use crate::checks::{check_batch, check_groups, check_keep, check_slots};
 use crate::matmul::{Left, Right, multiply};
+use crate::rows::head_rows;
 use crate::simd::{add_weighted, dispatch, dot};
 use crate::threads::Threads;
 
@@ -228,28 +229,6 @@ fn head_states<'a>(
         heads.extend(parts.enumerate().map(|(head, part)| (segment, head, part)));
     }
     heads
-}
-
-/// `rows`, `width` wide, cut into one list of `head`-wide pieces per (segment, head).
-fn head_rows<'a>(
-    batch: &Batch,
-    rows: &'a mut [f32],
-    width: usize,
-    head: usize,
-) -> Vec<Vec<&'a mut [f32]>> {
-    let heads = width / head;
-    let mut parts: Vec<Vec<&mut [f32]>> = Vec::new();
-    let mut rows = rows.chunks_exact_mut(width);
-    for segment in &batch.segments {
-        let first = parts.len();
-        parts.resize_with(first + heads, || Vec::with_capacity(segment.rows.len()));
-        for row in rows.by_ref().take(segment.rows.len()) {
-            for (part, list) in row.chunks_exact_mut(head).zip(&mut parts[first..]) {
-                list.push(part);
-            }
-        }
-    }
-    parts
 }
 
 fn copy_rows(from: &[f32], to: &mut [&mut [f32]]) {

@@ -1,4 +1,4 @@
-use volley_ops::{AttentionDims, Batch, Keep, KvDims, NormKind, Result, RopeTable, Segment};
+use volley_ops::{AttentionDims, Batch, Error, Keep, KvDims, NormKind, Result, RopeTable, Segment};
 
 use crate::buf::{Buf, check, check_index};
 use crate::checks::{check_batch, check_groups, check_keep};
@@ -6,13 +6,15 @@ use crate::norm::norm_row;
 use crate::rope::Rotation;
 
 /// Tokens per cache block.
-pub const BLOCK_SIZE: usize = 16;
+pub const BLOCK_SIZE: usize = 32;
 
-/// One layer's paged cache: keys and values, each `[blocks, BLOCK_SIZE, kv_heads, head_dim]`.
+/// One layer's paged cache, laid out so that attention is matrix products of whole blocks.
 pub struct Kv {
     dims: KvDims,
-    pub(crate) keys: Vec<f32>,
-    pub(crate) values: Vec<f32>,
+    /// `[blocks, kv_heads, head_dim, BLOCK_SIZE]`.
+    keys: Vec<f32>,
+    /// `[blocks, kv_heads, BLOCK_SIZE, head_dim]`.
+    values: Vec<f32>,
 }
 
 impl Kv {
@@ -22,13 +24,54 @@ impl Kv {
         Self { dims, keys, values }
     }
 
-    /// Values per token of keys (or of values).
-    pub(crate) fn width(&self) -> usize {
-        self.dims.kv_heads * self.dims.head_dim
+    /// Values of one block of one head, keys or values.
+    fn block_len(&self) -> usize {
+        BLOCK_SIZE * self.dims.head_dim
+    }
+
+    /// Where the block of a head begins.
+    fn block_at(&self, block: usize, head: usize) -> usize {
+        (block * self.dims.kv_heads + head) * self.block_len()
+    }
+
+    /// Keys of a head in a block, `[head_dim, BLOCK_SIZE]`.
+    pub(crate) fn keys(&self, block: usize, head: usize) -> &[f32] {
+        &self.keys[self.block_at(block, head)..][..self.block_len()]
+    }
+
+    /// Values of a head in a block, `[BLOCK_SIZE, head_dim]`.
+    pub(crate) fn values(&self, block: usize, head: usize) -> &[f32] {
+        &self.values[self.block_at(block, head)..][..self.block_len()]
+    }
+
+    /// Writes one token's key and value of a head.
+    fn write(&mut self, place: usize, head: usize, key: &[f32], value: &[f32]) {
+        let at = self.block_at(place / BLOCK_SIZE, head);
+        let token = place % BLOCK_SIZE;
+        for (i, &k) in key.iter().enumerate() {
+            self.keys[at + i * BLOCK_SIZE + token] = k;
+        }
+        let at = at + token * self.dims.head_dim;
+        self.values[at..at + value.len()].copy_from_slice(value);
+    }
+
+    /// Copies one token's keys and values.
+    fn copy(&mut self, from: usize, to: usize) {
+        let dim = self.dims.head_dim;
+        for head in 0..self.dims.kv_heads {
+            let old = self.block_at(from / BLOCK_SIZE, head);
+            let new = self.block_at(to / BLOCK_SIZE, head);
+            let (from, to) = (from % BLOCK_SIZE, to % BLOCK_SIZE);
+            for i in 0..dim {
+                self.keys[new + i * BLOCK_SIZE + to] = self.keys[old + i * BLOCK_SIZE + from];
+            }
+            let values = old + from * dim..old + (from + 1) * dim;
+            self.values.copy_within(values, new + to * dim);
+        }
     }
 
     fn blocks(&self) -> usize {
-        self.keys.len() / (BLOCK_SIZE * self.width()).max(1)
+        self.keys.len() / (self.dims.kv_heads * self.block_len()).max(1)
     }
 
     pub(crate) fn fits(&self, op: &'static str, dims: KvDims) -> Result<()> {
@@ -46,32 +89,33 @@ impl Kv {
         )
     }
 
-    /// Where the tokens of a segment, context and rows, lie in the cache, in tokens.
-    pub(crate) fn places(&self, op: &'static str, segment: &Segment) -> Result<Vec<usize>> {
-        let tokens = segment.past + segment.rows.len();
-        let needed = tokens.div_ceil(BLOCK_SIZE);
-        if segment.blocks.len() < needed {
-            // One block too few: the last token has no place.
-            check(
+    /// The blocks that hold the tokens of a segment, context and rows.
+    pub(crate) fn segment_blocks<'a>(
+        &self,
+        op: &'static str,
+        segment: &'a Segment,
+    ) -> Result<&'a [u32]> {
+        let needed = (segment.past + segment.rows.len()).div_ceil(BLOCK_SIZE);
+        let Some(blocks) = segment.blocks.get(..needed) else {
+            return Err(Error::Shape {
                 op,
-                "number of blocks of a segment",
-                segment.blocks.len(),
-                needed,
-            )?;
-        }
-        let mut places = Vec::with_capacity(needed * BLOCK_SIZE);
-        for &block in &segment.blocks[..needed] {
+                what: "number of blocks of a segment",
+                expected: format!("at least {needed}"),
+                got: segment.blocks.len().to_string(),
+            });
+        };
+        for &block in blocks {
             check_index(op, "block", block as usize, self.blocks())?;
-            let first = block as usize * BLOCK_SIZE;
-            places.extend(first..first + BLOCK_SIZE);
         }
-        places.truncate(tokens);
-        Ok(places)
+        Ok(blocks)
     }
 
-    /// Where each row of the segment lies, in tokens.
+    /// Where each row of the segment lies in the cache, in tokens.
     fn row_places(&self, op: &'static str, segment: &Segment) -> Result<Vec<usize>> {
-        Ok(self.places(op, segment)?.split_off(segment.past))
+        let blocks = self.segment_blocks(op, segment)?;
+        let place = |token| blocks[token / BLOCK_SIZE] as usize * BLOCK_SIZE + token % BLOCK_SIZE;
+        let tokens = segment.past..segment.past + segment.rows.len();
+        Ok(tokens.map(place).collect())
     }
 }
 
@@ -83,27 +127,26 @@ struct NormRotate<'a> {
 }
 
 impl NormRotate<'_> {
-    /// `x` and `out` hold whole heads; gates between them are skipped by `stride`.
-    fn heads(&self, x: &[f32], stride: usize, rotation: &Rotation, out: &mut [f32]) {
-        let head = self.weight.len();
-        for (x, out) in x.chunks(stride).zip(out.chunks_exact_mut(head)) {
-            norm_row(&x[..head], self.weight, self.kind, self.eps, out);
-            rotation.apply(out);
-        }
+    fn head(&self, x: &[f32], rotation: &Rotation, out: &mut [f32]) {
+        norm_row(x, self.weight, self.kind, self.eps, out);
+        rotation.apply(out);
     }
 }
 
-/// Writes the keys and values of a row, both still unnormed in `[k | v]`.
+/// Writes a row's keys and values, given as `[k | v]`, the keys neither normed nor rotated yet.
 fn write_row(kv: &mut Kv, place: usize, row: &[f32], norm: &NormRotate, rotation: &Rotation) {
-    let width = kv.width();
-    let (k, v) = row.split_at(width);
-    let at = place * width..(place + 1) * width;
-    norm.heads(k, norm.weight.len(), rotation, &mut kv.keys[at.clone()]);
-    kv.values[at].copy_from_slice(v);
+    let mut key = vec![0.0; kv.dims.head_dim];
+    let (k, v) = row.split_at(row.len() / 2);
+    let heads = k.chunks_exact(key.len()).zip(v.chunks_exact(key.len()));
+    for (head, (k, v)) in heads.enumerate() {
+        norm.head(k, rotation, &mut key);
+        kv.write(place, head, &key, v);
+    }
 }
 
 fn check_dims(op: &'static str, dims: AttentionDims) -> Result<()> {
     check_groups(op, dims.heads, dims.kv_heads)?;
+    check_index(op, "first of head_dim", 0, dims.head_dim)?;
     check(op, "rotary_dim modulo 2", dims.rotary_dim % 2, 0)?;
     check_index(op, "rotary_dim", dims.rotary_dim, dims.head_dim + 1)
 }
@@ -143,7 +186,9 @@ pub fn attention_prepare(
             let (query, pair) = packed.split_at(dims.heads * stride);
             rotation.turn_to(segment.position(i));
             let q = &mut q[row * dims.query_width()..][..dims.query_width()];
-            q_norm.heads(query, stride, &rotation, q);
+            for (x, q) in query.chunks_exact(stride).zip(q.chunks_exact_mut(head)) {
+                q_norm.head(&x[..head], &rotation, q);
+            }
             write_row(kv, place, pair, &k_norm, &rotation);
         }
     }
@@ -187,15 +232,12 @@ pub fn kv_commit(dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Kv) -> Resul
     let op = "kv_commit";
     check_keep(op, batch, keep)?;
     kv.fits(op, dims)?;
-    let width = kv.width();
     for (segment, kept) in batch.segments.iter().zip(keep) {
         let places = kv.row_places(op, segment)?;
         for (&to, &row) in places.iter().zip(kept) {
             let from = places[row as usize];
             if from != to {
-                let from = from * width..(from + 1) * width;
-                kv.keys.copy_within(from.clone(), to * width);
-                kv.values.copy_within(from, to * width);
+                kv.copy(from, to);
             }
         }
     }

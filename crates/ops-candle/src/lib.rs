@@ -26,6 +26,7 @@ mod recurrent;
 mod rope;
 mod rows;
 mod simd;
+mod softmax;
 mod threads;
 
 pub use buf::Buf;

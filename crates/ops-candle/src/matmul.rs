@@ -34,7 +34,8 @@ pub struct Right<'a> {
 }
 
 /// `out = left right`, or `out += left right` when `add`: one slice per row, whose columns
-/// `first..` are written.
+/// `first..` are written. Up to a depth of [`DEPTH`] products are added to `out` one by one, so that
+/// adding in two calls is adding in one.
 pub fn multiply(left: Left, right: Right, add: bool, first: usize, out: &mut [&mut [f32]]) {
     dispatch(Multiply {
         left,
@@ -43,6 +44,17 @@ pub fn multiply(left: Left, right: Right, add: bool, first: usize, out: &mut [&m
         first,
         out,
     });
+}
+
+/// What becomes of the values that `out` held.
+#[derive(Clone, Copy, PartialEq)]
+enum Add {
+    /// Replaced.
+    No,
+    /// The first summand.
+    OneByOne,
+    /// Added to the finished sum.
+    Sum,
 }
 
 struct Multiply<'a, 'o, 's> {
@@ -66,7 +78,11 @@ impl WithSimd for Multiply<'_, '_, '_> {
         }
         for start in (0..self.left.depth).step_by(DEPTH) {
             let depth = start..(start + DEPTH).min(self.left.depth);
-            let add = self.add || start > 0;
+            let add = match (start, self.add) {
+                (0, false) => Add::No,
+                (0, true) => Add::OneByOne,
+                _ => Add::Sum,
+            };
             let mut column = 0;
             if self.out.len() == 1 {
                 while column + ROW_VECTORS * S::F32_LANES <= columns {
@@ -97,7 +113,7 @@ impl Multiply<'_, '_, '_> {
         simd: S,
         depth: Range<usize>,
         column: usize,
-        add: bool,
+        add: Add,
     ) {
         let mut row = 0;
         while row + ROWS <= self.out.len() {
@@ -126,10 +142,17 @@ impl Multiply<'_, '_, '_> {
         depth: Range<usize>,
         row: usize,
         column: usize,
-        add: bool,
+        add: Add,
     ) {
         let (right, width) = (self.right, V * S::F32_LANES);
         let mut sums = [[simd.splat_f32s(0.0); V]; R];
+        let columns = self.first + column..self.first + column + width;
+        if add == Add::OneByOne {
+            for (out, sums) in self.out[row..].iter().zip(&mut sums) {
+                let (out, _) = S::as_simd_f32s(&out[columns.clone()]);
+                sums.copy_from_slice(out);
+            }
+        }
         {
             let len = depth.len();
             let mut left = [&[][..]; R];
@@ -147,29 +170,29 @@ impl Multiply<'_, '_, '_> {
                 }
             }
         }
-        let column = self.first + column;
         for (out, sums) in self.out[row..].iter_mut().zip(&sums) {
-            let (out, _) = S::as_mut_simd_f32s(&mut out[column..column + width]);
+            let (out, _) = S::as_mut_simd_f32s(&mut out[columns.clone()]);
             for (out, &sum) in out.iter_mut().zip(sums) {
-                *out = if add { simd.add_f32s(*out, sum) } else { sum };
+                *out = match add {
+                    Add::Sum => simd.add_f32s(*out, sum),
+                    _ => sum,
+                };
             }
         }
     }
 
     #[inline(always)]
-    fn single_column(&mut self, depth: Range<usize>, column: usize, add: bool) {
+    fn single_column(&mut self, depth: Range<usize>, column: usize, add: Add) {
         for row in 0..self.out.len() {
-            let values = depth
-                .clone()
-                .map(|k| self.right.data[k * self.right.stride + column]);
-            let products = self
-                .left_row(row, &depth)
-                .iter()
-                .zip(values)
-                .map(|(x, w)| x * w);
-            let sum: f32 = products.sum();
-            let out = &mut self.out[row][self.first + column];
-            *out = if add { *out + sum } else { sum };
+            let left = self.left_row(row, &depth).iter();
+            let right = self.right.data[column..].iter().step_by(self.right.stride);
+            let products = left.zip(right.skip(depth.start)).map(|(x, w)| x * w);
+            let out = self.out[row][self.first + column];
+            self.out[row][self.first + column] = match add {
+                Add::No => products.sum(),
+                Add::OneByOne => products.fold(out, |sum, product| sum + product),
+                Add::Sum => out + products.sum::<f32>(),
+            };
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Operations that move rows, and the feed-forward gate.
+//! Operations that move or cut rows, and the feed-forward gate.
 
-use volley_ops::{Error, Result};
+use volley_ops::{Batch, Error, Result};
 
 use crate::buf::{Buf, check_index};
 use crate::math::silu_times;
@@ -48,4 +48,26 @@ pub fn swiglu(x: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// `rows`, `width` wide, cut into one list of `head`-wide pieces per segment and head.
+pub fn head_rows<'a>(
+    batch: &Batch,
+    rows: &'a mut [f32],
+    width: usize,
+    head: usize,
+) -> Vec<Vec<&'a mut [f32]>> {
+    let heads = width / head;
+    let mut parts: Vec<Vec<&mut [f32]>> = Vec::new();
+    let mut rows = rows.chunks_exact_mut(width);
+    for segment in &batch.segments {
+        let first = parts.len();
+        parts.resize_with(first + heads, || Vec::with_capacity(segment.rows.len()));
+        for row in rows.by_ref().take(segment.rows.len()) {
+            for (part, list) in row.chunks_exact_mut(head).zip(&mut parts[first..]) {
+                list.push(part);
+            }
+        }
+    }
+    parts
 }

@@ -1,4 +1,4 @@
-use rayon::prelude::*;
+use std::sync::{Mutex, PoisonError};
 
 /// Multiply-adds below which a second thread costs more than it saves.
 const WORTH_A_THREAD: usize = 1 << 20;
@@ -16,18 +16,37 @@ impl Threads {
         Self { most }
     }
 
-    /// Pieces to split `work` multiply-adds into.
-    pub fn pieces(self, work: usize) -> usize {
+    fn wanted(self, work: usize) -> usize {
         (work / WORTH_A_THREAD).clamp(1, self.most)
     }
 
-    /// Runs all jobs, of `work` multiply-adds together. The result may not depend on who runs what.
-    pub fn run<J: Send>(self, work: usize, jobs: Vec<J>, each: impl Fn(J) + Sync + Send) {
-        if self.pieces(work) == 1 || jobs.len() == 1 {
-            jobs.into_iter().for_each(each);
-        } else {
-            let least = jobs.len().div_ceil(self.most * 4);
-            jobs.into_par_iter().with_min_len(least).for_each(each);
+    /// Jobs to cut `work` multiply-adds into: more than threads, for one may come late.
+    pub fn pieces(self, work: usize) -> usize {
+        match self.wanted(work) {
+            1 => 1,
+            threads => 2 * threads,
         }
+    }
+
+    /// Runs all jobs, of `work` multiply-adds together. The caller takes part, so that nothing
+    /// waits for a thread to wake up. Results may not depend on who runs what.
+    pub fn run<J: Send>(self, work: usize, jobs: Vec<J>, each: impl Fn(J) + Sync) {
+        let helpers = self.wanted(work).min(jobs.len()).saturating_sub(1);
+        if helpers == 0 {
+            return jobs.into_iter().for_each(each);
+        }
+        let queue = Mutex::new(jobs.into_iter());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work_off = || {
+            while let Some(job) = next() {
+                each(job);
+            }
+        };
+        rayon::in_place_scope(|scope| {
+            for _ in 0..helpers {
+                scope.spawn(|_| work_off());
+            }
+            work_off();
+        });
     }
 }

@@ -261,11 +261,11 @@ fn pages_and_caches() {
         3,
     );
     shape(
-        prepare(ATTENTION, &batch(15, vec![0]), &rope),
+        prepare(ATTENTION, &batch(ops.block_size() - 1, vec![0]), &rope),
         "attention_prepare",
         "number of blocks of a segment",
     );
-    prepare(ATTENTION, &batch(14, vec![0]), &rope).unwrap();
+    prepare(ATTENTION, &batch(ops.block_size() - 2, vec![0]), &rope).unwrap();
     let wide = AttentionDims {
         rotary_dim: 10,
         ..ATTENTION
@@ -312,6 +312,16 @@ fn pages_and_caches() {
         "block",
         7,
         3,
+    );
+    let nothing = AttentionMask {
+        causal: true,
+        window: Some(0),
+    };
+    let near = batch(0, vec![0]);
+    shape(
+        ops.attention(ATTENTION, &q, &proj, &kv, nothing, &near, &mut out),
+        "attention",
+        "window",
     );
     index(
         ops.kv_commit(ATTENTION.kv(), &far, &vec![vec![0]], &mut kv),
