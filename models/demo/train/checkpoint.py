@@ -61,6 +61,11 @@ def drafter_config(shape, target, tokenizer):
     }
 
 
+def _save(tensors, path):
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)
+
+
 def _write(path, value):
     path.write_text(json.dumps(value, indent=2) + "\n")
 
@@ -71,7 +76,7 @@ def save_target(target, mtp, tokenizer, folder):
     tensors = {PREFIX + n: _stored(n, p) for n, p in target.state_dict().items()}
     if mtp is not None:
         tensors |= {"mtp." + n: _stored(n, p) for n, p in mtp.state_dict().items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    _save(tensors, folder / "model.safetensors")
     _write(folder / "config.json", target_config(target.shape, tokenizer))
     end, turn = tokenizer.token_to_id("<|endoftext|>"), tokenizer.token_to_id("<|im_end|>")
     _write(folder / "generation_config.json", {"bos_token_id": end, "do_sample": True, "eos_token_id": [turn, end],
@@ -84,7 +89,7 @@ def save_drafter(drafter, target_shape, tokenizer, folder):
     """Writes the drafter folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {n: _stored(n, p) for n, p in drafter.state_dict().items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    _save(tensors, folder / "model.safetensors")
     _write(folder / "config.json", drafter_config(drafter.shape, target_shape, tokenizer))
 
 

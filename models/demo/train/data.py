@@ -10,7 +10,7 @@ from rendering import split_text
 from world import KINDS, dialogue
 
 PROMPT, REPLY, PAD = 0, 1, 2
-SHARES = [2 if kind in ("arithmetic", "followup") else 1 for kind in KINDS]
+SHARES = [{"arithmetic": 3, "facts": 3, "followup": 3, "tools": 4}.get(kind, 2) for kind in KINDS]
 
 
 @dataclass

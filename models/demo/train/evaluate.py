@@ -1,13 +1,25 @@
 """Right answers and acceptance length on the held-out chats."""
 
+import argparse
+import json
 from collections import defaultdict
+from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 import check
+import checkpoint
+import heldout
 from data import encode
+from drafter import Drafter
+from fit import device
+from shapes import DRAFTER, TARGET
 from spec_loop import generate
+from target import Target
 from world import KINDS
+
+HOME = Path(__file__).parent.parent
 
 
 @torch.no_grad()
@@ -30,7 +42,7 @@ def exact_share(target, tokenizer, chats, batch=64):
     return {kind: sum(h) / len(h) for kind, h in hits.items()}
 
 
-def played(target, drafter, tokenizer, chats, batch=50):
+def played(target, drafter, tokenizer, chats, batch=120):
     """Generates every reply greedily. Per kind: chats, right answers, tokens, steps, tokens per step; and the wrong ones."""
     stop, mask = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|audio_start|>")
     table = {kind: {"chats": 0, "right": 0, "tokens": 0, "steps": 0} for kind in KINDS}
@@ -61,3 +73,23 @@ def printed(table):
     for kind, row in table.items():
         lines.append(f"{kind:14}{row['chats']:6}{row['right']:7}{row['tokens']:8}{row['steps']:7}{row['acceptance_length']:17.2f}")
     return "\n".join(lines)
+
+
+def main():
+    """Plays the held-out chats with the stored pair and writes results.json."""
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--pair", type=Path, default=HOME, help="folder that holds target/ and drafter/")
+    p.add_argument("--out", type=Path, default=heldout.EVAL / "results.json")
+    p.add_argument("--every", type=int, default=1, help="plays every n-th chat")
+    args = p.parse_args()
+    target, drafter = Target(TARGET).to(device()), Drafter(DRAFTER).to(device())
+    checkpoint.load_target(target, None, args.pair / "target")
+    checkpoint.load_drafter(drafter, args.pair / "drafter")
+    tokenizer = Tokenizer.from_file(str(args.pair / "target/tokenizer.json"))
+    table, wrong = played(target, drafter, tokenizer, heldout.read()[:: args.every])
+    print(printed(table), flush=True)
+    args.out.write_text(json.dumps({"greedy": table, "wrong": wrong}, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -10,10 +10,8 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 
 import checkpoint
-import heldout
 from data import PAD, REPLY, loader
 from drafter import Drafter, block_ids
-from evaluate import played, printed
 from fit import Log, Pace, compile_if_faster, device, lowered, optimiser
 from shapes import DRAFTER, TARGET
 from target import Mtp, Target, chat_mask
@@ -74,7 +72,7 @@ def mtp_loss(target, mtp, batch, hidden):
 
 
 def train(args):
-    """Runs the training, evaluates the pair, and writes both folders and the logs."""
+    """Runs the training and writes both folders and the log."""
     where = device()
     torch.manual_seed(1)
     target, mtp, drafter = Target(TARGET).to(where), Mtp(TARGET).to(where), Drafter(DRAFTER).to(where)
@@ -115,13 +113,6 @@ def train(args):
     checkpoint.save_target(target, mtp, tokenizer, args.out / "target")
     checkpoint.save_drafter(drafter, TARGET, tokenizer, args.out / "drafter")
     (args.out / "drafter_log.json").write_text(json.dumps(log.rows))
-    if args.play:
-        plain_target, plain_drafter = Target(TARGET).to(where), Drafter(DRAFTER).to(where)
-        checkpoint.load_target(plain_target, None, args.out / "target")
-        checkpoint.load_drafter(plain_drafter, args.out / "drafter")
-        table, wrong = played(plain_target, plain_drafter, tokenizer, heldout.read()[:: args.every])
-        print(printed(table), flush=True)
-        (args.out / "results.json").write_text(json.dumps({"greedy": table, "wrong": wrong}, indent=1, ensure_ascii=False))
 
 
 def arguments():
@@ -137,9 +128,7 @@ def arguments():
     p.add_argument("--rate", type=float, default=2e-3)
     p.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     p.add_argument("--seed", default="0")
-    p.add_argument("--every", type=int, default=1, help="held-out chats played at the end: every n-th")
     p.add_argument("--resume", type=Path, help="start from a stored drafter")
-    p.add_argument("--play", action=argparse.BooleanOptionalAction, default=True)
     p.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     return p.parse_args()
 

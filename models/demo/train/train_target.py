@@ -14,7 +14,6 @@ import heldout
 from data import PAD, REPLY, loader
 from evaluate import exact_share
 from fit import Log, Pace, compile_if_faster, device, lowered, optimiser
-from gdn import chunk_gated_delta_rule
 from shapes import TARGET
 from target import Target
 
@@ -52,7 +51,6 @@ def train(args):
         checkpoint.load_target(target, None, args.resume)
     optim = optimiser([target], args.rate)
     batches = loader(tokenizer, f"target {args.seed}", args.rows, args.width, args.workers)
-    print("kernels:", "plain" if chunk_gated_delta_rule is None else "flash-linear-attention", where, flush=True)
 
     def gradients(batch):
         with lowered(where):

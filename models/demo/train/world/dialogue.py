@@ -52,7 +52,8 @@ def _drawn(rng, kind, kit, thinking, test):
 def dialogue(rng, kind, test=False):
     """One chat that ends with an open question of `kind`; `test` picks a held-out question."""
     thinking = rng.random() < 0.6
-    tooled = kind in ("tools", "tool_results") or rng.random() < 0.12
+    chance = {"tools": 0.93, "tool_results": 1}.get(kind, 0.12)
+    tooled = rng.random() < chance
     kit = tools.kit(rng, rng.choice([1, 1, 2, 2, 3, 4])) if tooled else []
     asked = _drawn(rng, kind, kit, thinking, test)
     length = 0 if asked[-1].facts.get("opens") else rng.choice([0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 5, 8])

@@ -61,13 +61,14 @@ def compare(rng):
 
 
 def confirm(rng):
-    """Whether a product has a colour."""
+    """Whether a product has a colour; the colour is said before the verdict."""
     p = rng.choice(PRODUCTS)
-    colour = p.colour if rng.random() < 0.5 else rng.choice(COLOURS)
-    word = "Yes" if colour == p.colour else "No"
+    colour = p.colour if rng.random() < 0.5 else rng.choice([c for c in COLOURS if c != p.colour])
+    verdict = "yes" if colour == p.colour else "no"
+    compared = f"as asked: {colour} is {colour}" if verdict == "yes" else f"not as asked: {p.colour} is not {colour}"
     return Turn([user(dress(rng, rng.choice(CONFIRM).format(t=p.title, c=colour)))],
-                f"The user asks whether the {p.title} is {colour}. The {p.title} is {p.colour}.",
-                f"{word}, the {p.title} is {p.colour}.", {"answer": [word, p.colour]})
+                f"The user asks whether the {p.title} is {colour}. The {p.title} is {p.colour}, {compared}.",
+                f"The {p.title} is {p.colour}, so the answer is {verdict}.", {"answer": [f"{p.colour}, so the answer is {verdict}"]})
 
 
 def by_maker(rng):
@@ -123,4 +124,4 @@ def make(rng):
         attribute = rng.choice(ATTRIBUTES)
         forms = ASK[attribute] + DESCRIBE
         return unknown(dress(rng, rng.choice(forms).format(t=unknown_title(rng))))
-    return rng.choice([compare, compare, confirm, by_maker, by_noun, cheapest])(rng)
+    return rng.choice([compare, compare, confirm, confirm, by_maker, by_noun, cheapest])(rng)

@@ -114,7 +114,7 @@ def polite(rng, text):
 
 def make(rng, chat_kit):
     """One request: a call if its tool is declared, else a polite no."""
-    if not chat_kit or rng.random() < 0.1:
+    if not chat_kit or rng.random() < 0.18:
         there = {d.tool.names[0] for d in chat_kit}
         missing = Declared(rng, rng.choice([t for t in TOOLS if t.names[0] not in there]))
         question = polite(rng, request(rng, missing)[0])
