@@ -57,6 +57,7 @@ fn main() -> Result<()> {
             time(|| ops.linear(&x, rows, &w, &mut y))
         })?;
     }
+    every_linear(&ops)?;
     print("add_rms_norm", |rows| {
         let (delta, w) = (random(&ops, rows, HIDDEN)?, random(&ops, 1, HIDDEN)?);
         let (mut sum, mut y) = (random(&ops, rows, HIDDEN)?, random(&ops, rows, HIDDEN)?);
@@ -71,6 +72,32 @@ fn main() -> Result<()> {
     })?;
     gdn(&ops)?;
     attention(&ops)
+}
+
+/// All weights of a pass one after another, which no small cache holds.
+fn every_linear(ops: &CandleOps) -> Result<()> {
+    let mlp = [(2 * INTERMEDIATE, HIDDEN), (HIDDEN, INTERMEDIATE)];
+    let gdn = [(GDN.proj_width(), HIDDEN), (HIDDEN, GDN.value_width())];
+    let attention = [
+        (ATTENTION.proj_width(), HIDDEN),
+        (HIDDEN, ATTENTION.query_width()),
+    ];
+    let layers = (0..8).flat_map(|i| [if i % 4 == 3 { attention } else { gdn }, mlp].concat());
+    let mut weights = Vec::new();
+    for (out, input) in layers.chain([(VOCABULARY, HIDDEN)]) {
+        weights.push(ops.weight(noise(out * input), out, input)?);
+    }
+    print("linear maps of a whole pass", |rows| {
+        let mut buffers = Vec::new();
+        for w in &weights {
+            buffers.push((random(ops, rows, w.input())?, random(ops, rows, w.out())?));
+        }
+        time(|| {
+            let all = weights.iter().zip(&mut buffers);
+            all.into_iter()
+                .try_for_each(|(w, (x, y))| ops.linear(x, rows, w, y))
+        })
+    })
 }
 
 fn gdn(ops: &CandleOps) -> Result<()> {

@@ -28,14 +28,19 @@ fn device_error(op: &'static str) -> impl Fn(candle_core::Error) -> Error {
 
 impl Weight {
     pub(crate) fn new(device: &Device, data: Vec<f32>, out: usize, input: usize) -> Result<Self> {
+        if !device.is_cpu() {
+            return Self::on_device(device, data, out, input);
+        }
         check("weight", "number of values", data.len(), out * input)?;
-        let values = if device.is_cpu() {
-            Values::Packed(pack(&data, out, input))
-        } else {
-            Values::Device(
-                Tensor::from_vec(data, (out, input), device).map_err(device_error("weight"))?,
-            )
-        };
+        let values = Values::Packed(pack(&data, out, input));
+        Ok(Self { out, input, values })
+    }
+
+    fn on_device(device: &Device, data: Vec<f32>, out: usize, input: usize) -> Result<Self> {
+        check("weight", "number of values", data.len(), out * input)?;
+        let tensor =
+            Tensor::from_vec(data, (out, input), device).map_err(device_error("weight"))?;
+        let values = Values::Device(tensor);
         Ok(Self { out, input, values })
     }
 
@@ -160,4 +165,37 @@ fn pack(data: &[f32], out: usize, input: usize) -> Vec<f32> {
         }
     }
     packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The path of the other devices, on the one that every machine has: Candle's own product.
+    #[test]
+    fn candle_and_the_packed_product_agree() {
+        let (rows, out, input) = (5, 70, 300);
+        let noise = |n: usize| -> Vec<f32> { (0..n).map(|i| ((i * i) as f32).sin()).collect() };
+        let x = Buf::from_vec("x", noise(rows * input), rows, input).unwrap();
+        let data = noise(out * input);
+        let packed = Weight::new(&Device::Cpu, data.clone(), out, input).unwrap();
+        let tensor = Weight::on_device(&Device::Cpu, data, out, input).unwrap();
+        assert!(matches!(tensor.values, Values::Device(_)));
+        let results = [packed, tensor].map(|weight| {
+            let mut y = Buf::zeros(rows, out);
+            weight
+                .apply(Threads::share_of(1), &x, rows, &mut y)
+                .unwrap();
+            let mut rows = Buf::zeros(4, input);
+            weight.embed(&[9, 10, 79, 80], 10, &mut rows).unwrap();
+            let y = y.range("y", 0..5).unwrap().to_vec();
+            (y, rows.range("rows", 0..4).unwrap().to_vec())
+        });
+        let [(packed, packed_rows), (tensor, tensor_rows)] = results;
+        assert_eq!(packed_rows, tensor_rows);
+        for (a, b) in packed.iter().zip(&tensor) {
+            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        }
+        assert!(packed.iter().any(|y| y.abs() > 1.0));
+    }
 }
