@@ -1,9 +1,9 @@
 """Whole chats: an optional system message, earlier turns, and the turn that is asked."""
 
-import hashlib
 from dataclasses import dataclass
 
 from . import arithmetic, chat, facts, followup, python_tasks, tool_results, tools
+from .split import held_out
 
 KINDS = ["arithmetic", "python", "facts", "followup", "tools", "tool_results", "chat"]
 SYSTEMS = [
@@ -23,11 +23,6 @@ class Dialogue:
     tools: list
     thinking: bool
     expect: dict
-
-
-def held_out(key):
-    """Whether a question is reserved for testing: three in a hundred are, by a hash of their text."""
-    return hashlib.blake2b(key.lower().encode(), digest_size=2).digest()[0] % 100 < 3
 
 
 def _turns(rng, kind, kit, thinking):

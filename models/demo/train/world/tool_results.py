@@ -3,6 +3,7 @@
 import json
 
 from . import tools
+from .split import held_out
 from .turn import Turn
 
 ERRORS = ["not found", "permission denied", "service unavailable", "timeout", "invalid request", "limit reached",
@@ -40,7 +41,7 @@ def words(tool, fields):
 def make(rng, chat_kit, thinking):
     """A request, the call it led to, its result, and the report."""
     asked = tools.make(rng, chat_kit)
-    while not asked.calls:
+    while not asked.calls or held_out(asked.key):
         asked = tools.make(rng, chat_kit)
     tool = asked.facts["declared"].tool
     results = [result_for(rng, tool, values) for values in asked.facts["values"]]
