@@ -1,6 +1,6 @@
 //! `volley serve`.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use tracing_subscriber::filter::LevelFilter;
 use volley_server::{Server, ServerOptions};
@@ -14,6 +14,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     tracing_subscriber::fmt()
         .with_max_level(level(args.log_level))
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let ignored = args.ignored.given();
     if !ignored.is_empty() {

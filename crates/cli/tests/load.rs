@@ -40,7 +40,7 @@ fn sixteen_at_once_are_all_answered_alike() {
 
 #[test]
 fn a_client_that_leaves_frees_the_engine() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--max-model-len", "1024"]);
     let begin = Instant::now();
     let whole = server.chat_ok(endless());
     let endless_time = begin.elapsed();
