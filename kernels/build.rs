@@ -38,7 +38,11 @@ fn compile_cuda(root: &Path) {
     };
     let mut table = String::from("&[\n");
     for source in sources(&root.join("cuda")) {
-        let name = source.file_stem().expect("a file").to_string_lossy().into_owned();
+        let name = source
+            .file_stem()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
         let binary = out.join(format!("{name}.fatbin"));
         let mut command = Command::new(&nvcc);
         command.args(["-std=c++17", "-O3", "-fatbin", "-Werror", "all-warnings"]);
@@ -51,7 +55,10 @@ fn compile_cuda(root: &Path) {
             Ok(status) => panic!("nvcc failed on {}: {status}", source.display()),
             Err(error) => panic!("{} does not start: {error}", nvcc.display()),
         }
-        table += &format!("    ({name:?}, include_bytes!({:?})),\n", binary.display().to_string());
+        table += &format!(
+            "    ({name:?}, include_bytes!({:?})),\n",
+            binary.display().to_string()
+        );
     }
     table += "]\n";
     fs::write(out.join("binaries.rs"), table).expect("OUT_DIR can be written");

@@ -151,9 +151,12 @@ DEVICE void multiply(RuleShared<ROWS> &shared, const HeadRows &head) {
             for (int j = 0; j < S::ACROSS; j++) {
                 const Float4 b = load<Float4>(&left[across + 8 * j][k], 0);
 #pragma unroll
-                for (int i = 0; i < S::TILE; i++)
+                for (int i = 0; i < S::TILE; i++) {
+                    // Ancestors come before: the columns behind the last of these rows stay zero.
+                    if (8 * j >= (S::TALL * i) % ROWS + S::TALL) continue;
 #pragma unroll
                     for (int d = 0; d < 4; d++) gram[i][j] += a[i].at[d] * b.at[d];
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 
 #define DEVICE __device__ __forceinline__
 
-// Threads per block and bytes of shared memory, read by the host when it loads the module.
+// Threads per block and bytes of shared memory: the kernel `name_info` tells the host.
 struct KernelInfo {
     unsigned threads;
     unsigned shared_bytes;
@@ -14,7 +14,9 @@ struct KernelInfo {
 #define KERNEL(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
     static_assert((shared_bytes) <= 99 * 1024, #name " needs too much shared memory");             \
     extern "C" {                                                                                   \
-    __constant__ KernelInfo name##_info = {threads, (unsigned)(shared_bytes)};                     \
+    __global__ void name##_info(KernelInfo *info) {                                                \
+        *info = KernelInfo{threads, (unsigned)(shared_bytes)};                                     \
+    }                                                                                              \
     __global__ void __launch_bounds__(threads, blocks_per_sm)                                      \
         name(const __grid_constant__ Params params) {                                              \
         __VA_ARGS__(params);                                                                       \

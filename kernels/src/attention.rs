@@ -26,7 +26,12 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 fn check_cache(op: &'static str, dims: KvDims, pass: &Pass, kv: &Kv) -> Result<()> {
     check(op, "kv_heads of the cache", dims.kv_heads, kv.dims.kv_heads)?;
     check(op, "head_dim of the cache", dims.head_dim, kv.dims.head_dim)?;
-    check(op, "missing blocks of the segments", pass.facts.missing_blocks, 0)?;
+    check(
+        op,
+        "missing blocks of the segments",
+        pass.facts.missing_blocks,
+        0,
+    )?;
     if pass.facts.blocks > 0 {
         check_index(op, "block", pass.facts.blocks - 1, kv.blocks)?;
     }
@@ -68,7 +73,10 @@ pub fn prepare(
             None => 0,
         },
         k_norm: k_norm.any(op, "k_norm", 1, head)?,
-        inv_freq: norms.rope.inv_freq.float(op, "inv_freq", 1, dims.rotary_dim / 2)?,
+        inv_freq: norms
+            .rope
+            .inv_freq
+            .float(op, "inv_freq", 1, dims.rotary_dim / 2)?,
         q: match q {
             Some(q) => q.activation(op, "q", n, dims.query_width())?,
             None => 0,
@@ -88,7 +96,11 @@ pub fn prepare(
     };
     let heads = params.heads as usize + 2 * dims.kv_heads;
     let grid = [heads.div_ceil(PREPARE_WARPS), n, 1];
-    let kernel = if head == 128 { ATTENTION_PREPARE_128 } else { ATTENTION_PREPARE_256 };
+    let kernel = if head == 128 {
+        ATTENTION_PREPARE_128
+    } else {
+        ATTENTION_PREPARE_256
+    };
     // SAFETY: all buffers and blocks were checked.
     unsafe { kernel.launch(driver, grid, &params) }.map_err(in_op(op))
 }
@@ -165,7 +177,11 @@ pub fn attention(
         window: mask.window.unwrap_or(0) as i32,
         row_tiles: split.row_tiles as i32,
     };
-    let grid = [split.splits, dims.kv_heads * split.row_tiles, pass.facts.segments];
+    let grid = [
+        split.splits,
+        dims.kv_heads * split.row_tiles,
+        pass.facts.segments,
+    ];
     let (parts, merge) = match dims.head_dim {
         128 => (ATTENTION_128, ATTENTION_MERGE_128),
         _ => (ATTENTION_256, ATTENTION_MERGE_256),
@@ -174,7 +190,9 @@ pub fn attention(
     unsafe {
         parts.launch(driver, grid, &params).map_err(in_op(op))?;
         if split.splits > 1 {
-            merge.launch(driver, [dims.heads, n, 1], &params).map_err(in_op(op))?;
+            merge
+                .launch(driver, [dims.heads, n, 1], &params)
+                .map_err(in_op(op))?;
         }
     }
     Ok(())

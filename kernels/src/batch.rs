@@ -108,19 +108,43 @@ pub fn encode(op: &'static str, batch: &Batch) -> Result<Encoded> {
             blocks.len() as i32,
             i32::from(segment.parents.is_some()),
         ];
-        put(&mut bytes, layout.segments() + SEGMENT_BYTES * index, bytes_of(&head));
+        put(
+            &mut bytes,
+            layout.segments() + SEGMENT_BYTES * index,
+            bytes_of(&head),
+        );
         let depths = depths(segment);
         let ancestors = ancestors(segment);
         for i in 0..rows {
             let row = segment.rows.start + i;
             let parent = segment.parent(i).map_or(-1, |p| p as i32);
             let position = (segment.past + depths[i]) as i32;
-            put(&mut bytes, layout.row_ancestors() + 8 * row, &ancestors[i].to_le_bytes());
-            put(&mut bytes, layout.row_segment() + 4 * row, &(index as i32).to_le_bytes());
-            put(&mut bytes, layout.row_position() + 4 * row, &position.to_le_bytes());
-            put(&mut bytes, layout.row_parent() + 4 * row, &parent.to_le_bytes());
+            put(
+                &mut bytes,
+                layout.row_ancestors() + 8 * row,
+                &ancestors[i].to_le_bytes(),
+            );
+            put(
+                &mut bytes,
+                layout.row_segment() + 4 * row,
+                &(index as i32).to_le_bytes(),
+            );
+            put(
+                &mut bytes,
+                layout.row_position() + 4 * row,
+                &position.to_le_bytes(),
+            );
+            put(
+                &mut bytes,
+                layout.row_parent() + 4 * row,
+                &parent.to_le_bytes(),
+            );
             let place = place(segment, segment.past + i).unwrap_or(0);
-            put(&mut bytes, layout.row_place() + 4 * row, &place.to_le_bytes());
+            put(
+                &mut bytes,
+                layout.row_place() + 4 * row,
+                &place.to_le_bytes(),
+            );
         }
         let tokens = segment.past + rows;
         let needed = tokens.div_ceil(BLOCK_TOKENS);
@@ -128,10 +152,14 @@ pub fn encode(op: &'static str, batch: &Batch) -> Result<Encoded> {
         facts.longest = facts.longest.max(rows);
         facts.trees += usize::from(segment.parents.is_some());
         facts.tokens = facts.tokens.max(tokens);
-        facts.shared_slot |= batch.segments[..index].iter().any(|s| s.slot == segment.slot);
+        facts.shared_slot |= batch.segments[..index]
+            .iter()
+            .any(|s| s.slot == segment.slot);
         facts.slots = facts.slots.max(segment.slot + 1);
         facts.missing_blocks += needed - present.len();
-        facts.blocks = present.iter().fold(facts.blocks, |most, &b| most.max(b as usize + 1));
+        facts.blocks = present
+            .iter()
+            .fold(facts.blocks, |most, &b| most.max(b as usize + 1));
         blocks.extend(present);
     }
     bytes.extend_from_slice(cast_slice(&blocks));
@@ -265,11 +293,23 @@ mod tests {
         let batch = two();
         let encoded = encode("begin", &batch).expect("a good batch");
         let (bytes, layout) = (&encoded.bytes, encoded.layout);
-        let column = |at: usize| (0..7).map(|row| word(bytes, at + 4 * row)).collect::<Vec<_>>();
+        let column = |at: usize| {
+            (0..7)
+                .map(|row| word(bytes, at + 4 * row))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(column(layout.row_segment()), [0, 0, 0, 1, 1, 1, 1]);
         assert_eq!(column(layout.row_position()), [15, 16, 17, 32, 33, 33, 34]);
         assert_eq!(column(layout.row_parent()), [-1, 0, 1, -1, 0, 0, 2]);
-        let places = [7 * 16 + 15, 2 * 16, 2 * 16 + 1, 3 * 16, 3 * 16 + 1, 3 * 16 + 2, 3 * 16 + 3];
+        let places = [
+            7 * 16 + 15,
+            2 * 16,
+            2 * 16 + 1,
+            3 * 16,
+            3 * 16 + 1,
+            3 * 16 + 2,
+            3 * 16 + 3,
+        ];
         assert_eq!(column(layout.row_place()), places);
         let ancestors: Vec<u64> = (0..7)
             .map(|row| long_word(bytes, layout.row_ancestors() + 8 * row))
@@ -279,7 +319,9 @@ mod tests {
             .map(|field| word(bytes, layout.segments() + SEGMENT_BYTES + 4 * field))
             .collect();
         assert_eq!(second, [3, 4, 1, 32, 2, 1]);
-        let blocks: Vec<i32> = (0..5).map(|i| word(bytes, layout.blocks() + 4 * i)).collect();
+        let blocks: Vec<i32> = (0..5)
+            .map(|i| word(bytes, layout.blocks() + 4 * i))
+            .collect();
         assert_eq!(blocks, [7, 2, 9, 8, 3]);
     }
 
@@ -329,13 +371,22 @@ mod tests {
         assert_eq!(words, [2, 5, 0, 1, 0, 2, 3]);
         let broken = vec![vec![1], vec![]];
         let message = encode_keep("commit", &two(), &broken).map_err(|e| e.to_string());
-        assert_eq!(message.unwrap_err(), "commit: kept row is 1, expected a child of None");
+        assert_eq!(
+            message.unwrap_err(),
+            "commit: kept row is 1, expected a child of None"
+        );
     }
 
     #[test]
     fn missing_blocks_are_counted() {
         let mut batch = two();
         batch.segments[0].blocks.pop();
-        assert_eq!(encode("begin", &batch).expect("still a batch").facts.missing_blocks, 1);
+        assert_eq!(
+            encode("begin", &batch)
+                .expect("still a batch")
+                .facts
+                .missing_blocks,
+            1
+        );
     }
 }

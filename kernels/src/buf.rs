@@ -189,9 +189,7 @@ impl Kv {
         let bytes = blocks * BLOCK_TOKENS * dims.kv_heads * dims.head_dim * 2;
         let memory = || -> Result<Memory> {
             let memory = Memory::new(driver, "kv", bytes)?;
-            driver
-                .zero(memory.address(), bytes)
-                .map_err(in_op("kv"))?;
+            driver.zero(memory.address(), bytes).map_err(in_op("kv"))?;
             Ok(memory)
         };
         Ok(Self {

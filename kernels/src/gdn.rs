@@ -56,7 +56,9 @@ pub fn prepare(
     let params = GdnPrepareParams {
         tables: pass.tables,
         proj: proj.activation(op, "proj", n, dims.proj_width())?,
-        conv_w: gates.conv_w.float(op, "conv_w", dims.conv_channels(), dims.conv_kernel)?,
+        conv_w: gates
+            .conv_w
+            .float(op, "conv_w", dims.conv_channels(), dims.conv_kernel)?,
         a_log: gates.a_log.float(op, "a_log", 1, heads)?,
         dt_bias: gates.dt_bias.float(op, "dt_bias", 1, heads)?,
         conv_state: conv_state.activation(op, "conv_state", 0, dims.conv_state_len())?,
@@ -184,7 +186,11 @@ pub fn conv_commit(
         channels: channels as i32,
         proj_stride: dims.proj_width() as i32,
     };
-    let grid = [(channels / 8).div_ceil(CONV_COMMIT_THREADS), pass.facts.segments, 1];
+    let grid = [
+        (channels / 8).div_ceil(CONV_COMMIT_THREADS),
+        pass.facts.segments,
+        1,
+    ];
     // SAFETY: all buffers and slots were checked.
     unsafe { CONV_COMMIT.launch(driver, grid, &params) }.map_err(in_op(op))
 }

@@ -112,7 +112,11 @@ pub fn copy_columns(
         out_units,
         out_column,
     };
-    let kernel = if wide { COPY_COLUMNS_16 } else { COPY_COLUMNS_2 };
+    let kernel = if wide {
+        COPY_COLUMNS_16
+    } else {
+        COPY_COLUMNS_2
+    };
     // SAFETY: both buffers were checked.
     unsafe { kernel.launch(driver, [rows, 1, 1], &params) }.map_err(in_op(op))
 }

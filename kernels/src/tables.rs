@@ -73,7 +73,12 @@ impl PassTables {
         let facts = encoded.facts;
         let blocks = (encoded.bytes.len() - encoded.layout.blocks()) / 4;
         check_index(op, "rows of a pass", facts.rows, self.limits.rows + 1)?;
-        check_index(op, "segments of a pass", facts.segments, self.limits.segments + 1)?;
+        check_index(
+            op,
+            "segments of a pass",
+            facts.segments,
+            self.limits.segments + 1,
+        )?;
         check_index(op, "cache blocks of a pass", blocks, self.limits.blocks + 1)?;
         *current = Current::default();
         self.stage(op, self.batch.address(), &encoded.bytes)?;

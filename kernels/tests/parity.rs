@@ -1,7 +1,7 @@
 //! The kernels, emulated on the CPU, against the CPU implementation of every operation.
 #![cfg(feature = "emulate")]
 
-#[path = "../examples/parity/checks.rs"]
+#[path = "../examples/parity/checks/mod.rs"]
 mod checks;
 #[path = "../examples/parity/pair.rs"]
 mod pair;
@@ -36,6 +36,9 @@ fn check(name: &str, multiprocessors: usize) {
     };
     let (_, run) = ALL.iter().find(|(n, _)| *n == name).expect("a known check");
     run(&mut checks);
+    for outcome in &checks.outcomes {
+        println!("{} {}: {:.1e}", outcome.op, outcome.case, outcome.error);
+    }
     let failed: Vec<_> = checks.outcomes.iter().filter(|o| !o.passed()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(!checks.outcomes.is_empty());

@@ -1,1 +1,29 @@
-fn main() {}
+//! Checks every kernel on a GPU against the CPU implementation, then times them at the shapes of
+//! Qwen3.6-27B and its drafter:
+//!
+//! `cargo run --release -p volley-kernels --features cuda --example parity -- [--json FILE] [--only
+//! NAME] [--no-times] [--gpu N]`
+//!
+//! Each family of kernels runs in a process of its own, so a kernel that breaks the context or hangs
+//! costs its own results only. Exit code 1 when a check failed.
+
+#[cfg(feature = "cuda")]
+mod checks;
+#[cfg(feature = "cuda")]
+mod families;
+#[cfg(feature = "cuda")]
+mod pair;
+#[cfg(feature = "cuda")]
+mod report;
+#[cfg(feature = "cuda")]
+mod times;
+
+#[cfg(feature = "cuda")]
+fn main() -> std::process::ExitCode {
+    families::main()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn main() {
+    eprintln!("build with --features cuda to check the kernels on a GPU");
+}

@@ -94,7 +94,11 @@ impl Devices<'_> {
     }
 
     pub fn weight(&mut self, out: usize, input: usize) -> Result<WeightPair> {
-        let data: Vec<f32> = self.numbers(out * input, 1.0).into_iter().map(rounded).collect();
+        let data: Vec<f32> = self
+            .numbers(out * input, 1.0)
+            .into_iter()
+            .map(rounded)
+            .collect();
         Ok(WeightPair {
             cpu: self.cpu.weight(data.clone(), out, input)?,
             gpu: self.gpu.weight(data, out, input)?,
@@ -156,7 +160,11 @@ impl Devices<'_> {
             .iter()
             .zip(&behind_expected)
             .all(|(a, b)| a == b || (a.is_nan() && b.is_nan()));
-        Ok(if untouched { relative(&got, &expected) } else { f64::INFINITY })
+        Ok(if untouched {
+            relative(&got, &expected)
+        } else {
+            f64::INFINITY
+        })
     }
 }
 
@@ -168,12 +176,23 @@ pub fn relative(got: &[f32], expected: &[f32]) -> f64 {
         size += f64::from(expected).powi(2);
     }
     let distance = (error / size.max(1e-30)).sqrt();
-    if distance.is_nan() { f64::INFINITY } else { distance }
+    if distance.is_nan() {
+        f64::INFINITY
+    } else {
+        distance
+    }
 }
 
 /// The rows of the two sides of a pair of layers.
 pub fn split(rows: GdnRows<Pair>) -> (GdnRows<CpuBuf>, GdnRows<GpuBuf>) {
-    let GdnRows { q, k, v, g, beta, u } = rows;
+    let GdnRows {
+        q,
+        k,
+        v,
+        g,
+        beta,
+        u,
+    } = rows;
     (
         GdnRows {
             q: q.cpu,

@@ -12,13 +12,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    pub(super) fn capture(
-        stream: sys::CUstream,
-        run: impl FnOnce() -> Result<()>,
-    ) -> Result<Self> {
+    pub(super) fn capture(stream: sys::CUstream, run: impl FnOnce() -> Result<()>) -> Result<Self> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives and is not capturing.
-        call("cuStreamBeginCapture", unsafe { result::stream::begin_capture(stream, mode) })?;
+        call("cuStreamBeginCapture", unsafe {
+            result::stream::begin_capture(stream, mode)
+        })?;
         let ran = run();
         // SAFETY: capture has begun above and ends whatever `run` said.
         let graph = unsafe { result::stream::end_capture(stream) };
@@ -33,7 +32,9 @@ impl Graph {
 
     pub(super) fn launch(&self, stream: sys::CUstream) -> Result<()> {
         // SAFETY: both live.
-        call("cuGraphLaunch", unsafe { result::graph::launch(self.executable, stream) })
+        call("cuGraphLaunch", unsafe {
+            result::graph::launch(self.executable, stream)
+        })
     }
 }
 
@@ -49,7 +50,12 @@ impl Drop for Graph {
 
 /// Milliseconds between two events around the work of `run`.
 pub(super) fn time(stream: sys::CUstream, run: impl FnOnce() -> Result<()>) -> Result<f32> {
-    let create = || call("cuEventCreate", result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT));
+    let create = || {
+        call(
+            "cuEventCreate",
+            result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT),
+        )
+    };
     let (begin, end) = (create()?, create()?);
     // SAFETY: the events were just made, and are destroyed once, below.
     unsafe {

@@ -70,7 +70,9 @@ impl Cuda {
             result::primary_ctx::retain(device)
         })?;
         // SAFETY: the context was just retained.
-        call("cuCtxSetCurrent", unsafe { result::ctx::set_current(context) })?;
+        call("cuCtxSetCurrent", unsafe {
+            result::ctx::set_current(context)
+        })?;
         let kind = result::stream::StreamKind::NonBlocking;
         let stream = call("cuStreamCreate", result::stream::create(kind))?;
         Ok(Self {
@@ -95,14 +97,18 @@ impl Cuda {
 
     fn enter(&self) -> Result<()> {
         // SAFETY: the context is retained as long as this lives.
-        call("cuCtxSetCurrent", unsafe { result::ctx::set_current(self.context) })
+        call("cuCtxSetCurrent", unsafe {
+            result::ctx::set_current(self.context)
+        })
     }
 
     /// Waits for all work.
     pub fn synchronize(&self) -> Result<()> {
         self.enter()?;
         // SAFETY: the stream lives as long as this.
-        call("cuStreamSynchronize", unsafe { result::stream::synchronize(self.stream) })
+        call("cuStreamSynchronize", unsafe {
+            result::stream::synchronize(self.stream)
+        })
     }
 
     /// Milliseconds of device time that `run`'s work takes.
@@ -138,7 +144,10 @@ fn attribute(device: sys::CUdevice, attribute: sys::CUdevice_attribute) -> Resul
 fn check_version() -> Result<()> {
     let mut version = 0;
     // SAFETY: the pointer is valid; this works before cuInit.
-    call("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) }.result())?;
+    call(
+        "cuDriverGetVersion",
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result(),
+    )?;
     if version >= NEEDED_VERSION {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::mem::size_of;
+use std::ptr::from_mut;
 
 use bytemuck::{Pod, Zeroable, bytes_of_mut};
 use cudarc::driver::{result, sys};
@@ -48,20 +49,23 @@ impl Modules {
             let module = unsafe { result::module::load_data(binary.as_ptr().cast()) };
             modules.insert(*name, call("cuModuleLoadData", module)?);
         }
-        let mut kernels = Vec::with_capacity(NAMES.len());
-        for &(file, name) in NAMES {
-            let Some(&module) = modules.get(file) else {
-                return Err(Error::Call {
-                    call: "cuModuleLoadData",
-                    message: format!("there is no module {file}"),
-                });
-            };
-            // SAFETY: the module is loaded.
-            kernels.push(unsafe { Loaded::find(module, name)? });
-        }
+        // SAFETY: the size is not zero; freed below, after the last use.
+        let answer = unsafe { result::malloc_sync(size_of::<KernelInfo>()) };
+        let answer = call("cuMemAlloc", answer)?;
+        let kernels = NAMES.iter().map(|&(file, name)| {
+            let module = *modules.get(file).ok_or_else(|| Error::Call {
+                call: "cuModuleLoadData",
+                message: format!("there is no module {file}"),
+            })?;
+            // SAFETY: the module is loaded, and `answer` holds a `KernelInfo`.
+            unsafe { Loaded::find(module, name, answer) }
+        });
+        let kernels = kernels.collect::<Result<_>>();
+        // SAFETY: allocated above, no longer used.
+        call("cuMemFree", unsafe { result::free_sync(answer) })?;
         Ok(Self {
             modules: modules.into_values().collect(),
-            kernels,
+            kernels: kernels?,
         })
     }
 
@@ -101,21 +105,28 @@ impl Modules {
 }
 
 impl Loaded {
-    unsafe fn find(module: sys::CUmodule, name: &'static str) -> Result<Self> {
+    /// Looks a kernel up and asks it what it needs; `answer` is device memory for the answer.
+    unsafe fn find(
+        module: sys::CUmodule,
+        name: &'static str,
+        mut answer: sys::CUdeviceptr,
+    ) -> Result<Self> {
         let mut info = KernelInfo::default();
-        // SAFETY: the module is loaded; the symbol is as large as `info`.
+        // SAFETY: the module is loaded; `name_info` takes the address of a `KernelInfo`.
         unsafe {
             let function = result::module::get_function(module, c_string(name.into()));
             let function = call(name, function)?;
-            let symbol = result::module::get_global(module, c_string(format!("{name}_info")));
-            let (address, bytes) = call(name, symbol)?;
-            if bytes != size_of::<KernelInfo>() {
-                return Err(Error::Call {
-                    call: name,
-                    message: format!("its description has {bytes} bytes"),
-                });
-            }
-            call("cuMemcpyDtoH", result::memcpy_dtoh_sync(bytes_of_mut(&mut info), address))?;
+            let asked = result::module::get_function(module, c_string(format!("{name}_info")));
+            let asked = call(name, asked)?;
+            let mut arguments = [from_mut(&mut answer).cast()];
+            let one = (1, 1, 1);
+            let stream = result::stream::null();
+            let launched = result::launch_kernel(asked, one, one, 0, stream, &mut arguments);
+            call("cuLaunchKernel", launched)?;
+            call(
+                "cuMemcpyDtoH",
+                result::memcpy_dtoh_sync(bytes_of_mut(&mut info), answer),
+            )?;
             if info.shared_bytes > FREE_SHARED_BYTES {
                 use sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MOST;
                 let shared_bytes = info.shared_bytes as i32;

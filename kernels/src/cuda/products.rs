@@ -185,9 +185,8 @@ impl Products {
         for candidate in self.candidates(plan)? {
             // SAFETY: the caller's promise.
             let run = || unsafe { self.run(stream, p, plan, &candidate) };
-            let timed = run().and_then(|()| {
-                graph::time(stream, || (0..REPETITIONS).try_for_each(|_| run()))
-            });
+            let timed = run()
+                .and_then(|()| graph::time(stream, || (0..REPETITIONS).try_for_each(|_| run())));
             match timed {
                 Ok(ms) if fastest.is_none_or(|(best, _)| ms < best) => {
                     fastest = Some((ms, candidate));
@@ -201,10 +200,7 @@ impl Products {
             (None, Some(error)) => Err(error),
             (None, None) => Err(Error::Call {
                 call: "cublasLtMatmulAlgoGetHeuristic",
-                message: format!(
-                    "no algorithm for {} x {} -> {}",
-                    p.rows, p.input, p.output
-                ),
+                message: format!("no algorithm for {} x {} -> {}", p.rows, p.input, p.output),
             }),
         }
     }
@@ -289,7 +285,11 @@ impl Plan {
                 lt::create_matrix_layout(kind, rows as u64, columns as u64, rows as i64),
             )
         };
-        let out = if shape.out_f32 { CUDA_R_32F } else { CUDA_R_16BF };
+        let out = if shape.out_f32 {
+            CUDA_R_32F
+        } else {
+            CUDA_R_16BF
+        };
         Ok(Self {
             operation,
             w: layout(CUDA_R_16BF, shape.input, shape.output)?,

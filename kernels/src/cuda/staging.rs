@@ -50,7 +50,10 @@ impl Staging {
             let at = self.memory.add(slot * self.slot_bytes);
             at.copy_from(data.as_ptr(), data.len());
             let pinned = std::slice::from_raw_parts(at, data.len());
-            call("cuMemcpyHtoDAsync", result::memcpy_htod_async(to, pinned, stream))?;
+            call(
+                "cuMemcpyHtoDAsync",
+                result::memcpy_htod_async(to, pinned, stream),
+            )?;
             call("cuEventRecord", result::event::record(event, stream))?;
         }
         self.next += 1;

@@ -1,0 +1,109 @@
+//! Every operation on both devices over awkward shapes.
+
+mod attention;
+mod gdn;
+mod rows;
+
+use volley_ops::{Batch, Keep, Result};
+
+use crate::pair::{Devices, path};
+
+/// Rounding of bf16 outputs.
+const BF16: f64 = 4e-3;
+/// Rounding of f32 sums.
+const F32: f64 = 2e-5;
+
+/// What one comparison came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub op: &'static str,
+    pub case: String,
+    pub error: f64,
+    pub tolerance: f64,
+    pub failure: Option<String>,
+}
+
+impl Outcome {
+    pub fn passed(&self) -> bool {
+        self.failure.is_none() && self.error <= self.tolerance
+    }
+}
+
+/// How many shapes to go through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Small shapes, for the emulation.
+    Small,
+    /// The shapes of the 27B model and its drafter too.
+    Full,
+}
+
+/// Collects outcomes; a failed case does not stop the others.
+pub struct Checks<'a> {
+    pub devices: Devices<'a>,
+    pub scale: Scale,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// An operation's checks, by name.
+pub type Check = fn(&mut Checks);
+
+/// All of them.
+pub const ALL: &[(&str, Check)] = &[
+    ("rows", rows::rows),
+    ("norm", rows::norms),
+    ("swiglu", rows::swiglu),
+    ("linear", rows::linear),
+    ("gdn_prepare", gdn::gdn_prepare),
+    ("gdn_verify", gdn::gdn_verify),
+    ("gdn_commit", gdn::gdn_commit),
+    ("gdn_prefill", gdn::gdn_prefill),
+    ("conv_commit", gdn::conv_commit),
+    ("gated_norm", gdn::gated_norm),
+    ("attention_prepare", attention::attention_prepare),
+    ("attention", attention::attention),
+    ("kv_commit", attention::kv_commit),
+];
+
+impl Checks<'_> {
+    fn full(&self) -> bool {
+        self.scale == Scale::Full
+    }
+
+    /// Runs one case; `run` gives the distance of each output and its tolerance.
+    fn case(
+        &mut self,
+        op: &'static str,
+        case: String,
+        run: impl FnOnce(&mut Devices) -> Result<Vec<(f64, f64)>>,
+    ) {
+        let outcome = |error, tolerance, failure| Outcome {
+            op,
+            case: case.clone(),
+            error,
+            tolerance,
+            failure,
+        };
+        let worst = match run(&mut self.devices) {
+            Ok(outputs) => {
+                let worse = |a: &(f64, f64), b: &(f64, f64)| (a.0 / a.1).total_cmp(&(b.0 / b.1));
+                let (error, tolerance) = outputs.into_iter().max_by(worse).unwrap_or((0.0, 1.0));
+                outcome(error, tolerance, None)
+            }
+            Err(error) => outcome(f64::INFINITY, 0.0, Some(error.to_string())),
+        };
+        self.outcomes.push(worst);
+    }
+}
+
+/// Some kept rows for each segment: all, none, or a path.
+fn keep(d: &mut Devices, batch: &Batch) -> Keep {
+    let segments = batch.segments.iter().enumerate();
+    segments
+        .map(|(i, segment)| match (i % 3, &segment.parents) {
+            (0, None) => (0..segment.rows.len() as u32).collect(),
+            (1, _) if i % 2 == 0 => vec![],
+            _ => path(d, segment),
+        })
+        .collect()
+}
