@@ -16,7 +16,8 @@ use crate::threads::Threads;
 /// Rows that visit a block together.
 const ROWS: usize = 16;
 
-/// Tokens that one row sees, by their index in the sequence.
+/// Tokens that one row sees, by their index in the sequence. The window bounds the past only: which
+/// of the rows beside it a row sees is the mask's other half.
 struct Visible {
     /// First token that the window admits.
     first: usize,

@@ -5,10 +5,10 @@
 //! weight; on another device the weight lives there and Candle multiplies, while the small fused
 //! operations stay on the host: right, not fast.
 //!
-//! On the CPU a row's bits do not depend on the rows beside it, in every operation: sums run in an
-//! order fixed by the widths (linear, norms), by the tokens a row sees (attention) or by its
-//! ancestors (convolution, verify). What differs by rounding is the same tokens taken as one block
-//! of the delta rule or as several.
+//! On the CPU a row's bits do not depend on the rows beside it, in any operation: sums run in an
+//! order fixed by the widths (linear maps, norms), by the tokens a row sees (attention) or by its
+//! ancestors (convolution, verify). A path through a tree has the bits of the same rows as a chain.
+//! What differs, by rounding, is a text taken as one block of the delta rule or as several.
 
 mod attention;
 mod buf;

@@ -313,7 +313,10 @@ fn appended_context_is_the_context_that_passes_leave() {
 fn a_row_has_the_same_bits_in_a_pass_of_its_own() {
     let (ops, mut random) = (cpu(), Random::new(42));
     let mut layer = Layer::random(&ops, &mut random, PLAIN, 8);
-    let rows: Vec<Vec<f32>> = (0..50).map(|_| random.values(PLAIN.proj_width())).collect();
+    // Enough rows to be shared by threads.
+    let rows: Vec<Vec<f32>> = (0..100)
+        .map(|_| random.values(PLAIN.proj_width()))
+        .collect();
     let mut sequence = Sequence {
         text: Vec::new(),
         blocks: random.shuffled(8),
@@ -337,5 +340,44 @@ fn a_row_has_the_same_bits_in_a_pass_of_its_own() {
             "row {i}"
         );
         sequence.text.push(row.clone());
+    }
+}
+
+#[test]
+fn a_path_through_a_tree_has_the_bits_of_the_chain() {
+    let (ops, mut random) = (cpu(), Random::new(43));
+    let mut layer = Layer::random(&ops, &mut random, PLAIN, 8);
+    let mut sequence = Sequence {
+        text: Vec::new(),
+        blocks: random.shuffled(8),
+    };
+    let context: Vec<Vec<f32>> = (0..27).map(|_| random.values(PLAIN.proj_width())).collect();
+    let batch = Batch {
+        segments: vec![segment(&sequence, 0, context.len(), None)],
+    };
+    layer.append(&ops, &context.concat(), &batch);
+    sequence.text = context;
+    // Rows 0, 2, 3, 6 are a path; the others lead elsewhere. The rows cross a block.
+    let parents = [None, Some(0), Some(0), Some(2), Some(1), Some(4), Some(3)];
+    let rows: Vec<Vec<f32>> = parents.map(|_| random.values(PLAIN.proj_width())).to_vec();
+    let tree = Batch {
+        segments: vec![segment(&sequence, 0, rows.len(), Some(parents.to_vec()))],
+    };
+    let from_tree = layer.run(&ops, &rows.concat(), AttentionMask::CAUSAL, &tree);
+    let path = [0, 2, 3, 6];
+    let chain = Batch {
+        segments: vec![segment(&sequence, 0, path.len(), None)],
+    };
+    let on_path: Vec<f32> = path
+        .iter()
+        .flat_map(|&row: &usize| rows[row].clone())
+        .collect();
+    let from_chain = layer.run(&ops, &on_path, AttentionMask::CAUSAL, &chain);
+    for (row, want) in path
+        .iter()
+        .zip(from_chain.chunks_exact(PLAIN.query_width()))
+    {
+        let got = &from_tree[row * want.len()..(row + 1) * want.len()];
+        assert_eq!(bits(got), bits(want), "row {row}");
     }
 }

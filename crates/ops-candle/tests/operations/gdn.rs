@@ -267,3 +267,62 @@ fn a_verified_row_depends_on_its_ancestors_only() {
         assert_eq!(bits(&fewer_u), bits(&u[..fewer_u.len()]), "{n} rows");
     }
 }
+
+#[test]
+fn a_path_through_a_tree_has_the_bits_of_the_chain() {
+    let (ops, mut random) = (cpu(), Random::new(24));
+    let dims = dims(1, 2, 128, 128);
+    let tokens = Tokens::random(&mut random, dims, 7, true);
+    let state = upload(&ops, &random.values(dims.state_len()), dims.state_len());
+    let parents = vec![None, Some(0), Some(0), Some(2), Some(1), Some(4), Some(3)];
+    let path = [0, 2, 3, 6];
+    let verify = |rows: &mut GdnRows<Buf>, batch: &Batch| {
+        let mut out = alloc(&ops, batch.rows(), dims.value_width());
+        ops.gdn_verify(dims, rows, batch, &state, &mut out).unwrap();
+        out
+    };
+    let from_tree = verify(&mut tokens.upload(&ops), &alone(7, 0, Some(parents)));
+    let all = tokens.upload(&ops);
+    let pick = |buf: &Buf| {
+        let mut picked = alloc(&ops, path.len(), buf.width());
+        ops.gather(buf, &path, &mut picked).unwrap();
+        picked
+    };
+    let mut on_path = GdnRows {
+        q: pick(&all.q),
+        k: pick(&all.k),
+        v: pick(&all.v),
+        g: pick(&all.g),
+        beta: pick(&all.beta),
+        u: pick(&all.u),
+    };
+    let from_chain = verify(&mut on_path, &alone(path.len(), 0, None));
+    assert_eq!(
+        bits(&read(&ops, &pick(&from_tree), path.len())),
+        bits(&read(&ops, &from_chain, path.len()))
+    );
+}
+
+#[test]
+fn strong_decay_forgets_the_past_exactly() {
+    let (ops, mut random) = (cpu(), Random::new(25));
+    let dims = dims(1, 1, 16, 16);
+    let mut tokens = Tokens::random(&mut random, dims, 40, false);
+    tokens.g = (0..40).map(|_| -random.value(0.0, 60.0)).collect();
+    let batch = alone(40, 0, None);
+    let initial = random.values(dims.state_len());
+    let mut state = upload(&ops, &initial, dims.state_len());
+    let mut out = alloc(&ops, 40, dims.value_width());
+    ops.gdn_prefill(dims, &tokens.upload(&ops), &batch, &mut state, &mut out)
+        .unwrap();
+    let mut want_state = wide(&initial);
+    let rows: Vec<u32> = (0..40).collect();
+    let want = tokens.recurrent(&rows, &mut want_state);
+    let got = read(&ops, &state, 1);
+    assert_close("outputs", &read(&ops, &out, 40), &want, 1e-5);
+    assert_close("state", &got, &want_state, 1e-5);
+    assert!(
+        got.iter().all(|s| *s == 0.0 || s.is_normal()),
+        "a denormal state"
+    );
+}
