@@ -26,6 +26,7 @@ struct Arguments {
     json: Option<String>,
     only: Option<String>,
     no_times: bool,
+    small: bool,
     gpu: usize,
     child: Option<String>,
 }
@@ -39,6 +40,7 @@ fn arguments() -> Result<Arguments, String> {
             "--json" => parsed.json = Some(value()?),
             "--only" => parsed.only = Some(value()?),
             "--no-times" => parsed.no_times = true,
+            "--small" => parsed.small = true,
             "--gpu" => parsed.gpu = value()?.parse().map_err(|e| format!("--gpu: {e}"))?,
             "--child" => parsed.child = Some(value()?),
             _ => return Err(format!("unknown argument {argument}")),
@@ -113,6 +115,7 @@ fn run(arguments: &Arguments, family: &str) -> Vec<Value> {
     };
     let spawned = Command::new(program)
         .args(["--child", family, "--gpu", &arguments.gpu.to_string()])
+        .args(arguments.small.then_some("--small"))
         .stdout(Stdio::piped())
         .spawn();
     let mut process = match spawned {
@@ -185,7 +188,11 @@ fn child(arguments: &Arguments, family: &str) -> Result<(), String> {
             gpu: &gpu,
             rng: ChaCha8Rng::seed_from_u64(7),
         },
-        scale: Scale::Full,
+        scale: if arguments.small {
+            Scale::Small
+        } else {
+            Scale::Full
+        },
         outcomes: Vec::new(),
     };
     run(&mut checks);

@@ -12,6 +12,8 @@ use super::{call, graph};
 use crate::driver::Product;
 use crate::error::{Error, Result};
 
+/// CUBLAS_OP_T, which cuBLASLt takes from cuBLAS.
+const TRANSPOSED: i32 = 1;
 const WORKSPACE_BYTES: usize = 64 << 20;
 /// Candidates that are timed, and repetitions of each after a first one.
 const CANDIDATES: usize = 16;
@@ -269,14 +271,13 @@ impl Plan {
             "cublasLtMatmulDescCreate",
             lt::create_matmul_desc(CUBLAS_COMPUTE_32F, CUDA_R_32F),
         )?;
-        let transposed = sys::cublasOperation_t::CUBLAS_OP_T;
         // SAFETY: the descriptor was just made; the attribute is one enumerator.
         lt_call("cublasLtMatmulDescSetAttribute", unsafe {
             lt::set_matmul_desc_attribute(
                 operation,
                 CUBLASLT_MATMUL_DESC_TRANSA,
-                from_ref(&transposed).cast(),
-                size_of_val(&transposed),
+                from_ref(&TRANSPOSED).cast(),
+                size_of_val(&TRANSPOSED),
             )
         })?;
         let layout = |kind, rows: usize, columns: usize| {
