@@ -270,3 +270,58 @@ pub(crate) fn drafter(s: &DrafterShapes) -> Vec<Spec> {
     }
     list.specs
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(
+        [hidden, intermediate, layers, heads, kv, values]: [usize; 6],
+        tied: bool,
+    ) -> TargetConfig {
+        let text = serde_json::json!({
+            "model_type": "qwen3_5_text", "vocab_size": 248_320, "hidden_size": hidden,
+            "intermediate_size": intermediate, "num_hidden_layers": layers,
+            "full_attention_interval": 4, "num_attention_heads": heads, "num_key_value_heads": kv,
+            "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": values,
+            "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+            "rms_norm_eps": 1e-6, "rope_theta": 1e7, "partial_rotary_factor": 0.25,
+            "max_position_embeddings": 262_144, "tie_word_embeddings": tied,
+        });
+        TargetConfig::parse(&text.to_string(), None).unwrap()
+    }
+
+    fn sizes(specs: &[Spec]) -> (usize, usize) {
+        let needed = || specs.iter().filter(|spec| !spec.optional);
+        let parameters = needed()
+            .map(|spec| spec.shape.iter().product::<usize>())
+            .sum();
+        (needed().count(), parameters)
+    }
+
+    /// Counts of the published files (qwen35 1.4 and its head line).
+    #[test]
+    fn tensors_and_parameters_of_the_family() {
+        let large = config([5120, 17408, 64, 24, 4, 48], false);
+        assert_eq!(sizes(&target(&large)), (851, 26_895_998_464));
+        assert_eq!(sizes(&mtp(&large)), (15, 424_699_392));
+        let middle = config([4096, 12288, 32, 16, 4, 32], false);
+        assert_eq!(sizes(&target(&middle)).0, 775 - 333 - 15);
+        let small = config([1024, 3584, 24, 8, 2, 16], true);
+        assert_eq!(sizes(&target(&small)).0, 320);
+    }
+
+    #[test]
+    fn tensors_and_parameters_of_the_27b_drafter() {
+        let shapes = DrafterShapes {
+            hidden_size: 5120,
+            intermediate_size: 17408,
+            layers: 5,
+            heads: 32,
+            kv_heads: 8,
+            head_dim: 128,
+            taps: 5,
+        };
+        assert_eq!(sizes(&drafter(&shapes)), (58, 1_730_213_120));
+    }
+}

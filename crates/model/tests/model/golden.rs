@@ -7,8 +7,9 @@ use volley_model::{Checkpoint, Limits, Target};
 use volley_ops::{Batch, Ops, Segment};
 use volley_ops_candle::CandleOps;
 
-/// Largest difference allowed; fixtures themselves agree with float64 to 2e-4.
-pub const TOLERANCE: f32 = 3e-4;
+/// Difference allowed per value, plus as much relative to the value. Fixtures themselves agree
+/// with float64 to 2e-4, and every mistake they are made to catch moves a value by 0.07 or more.
+pub const TOLERANCE: f32 = 1e-4;
 
 pub const LIMITS: Limits = Limits {
     max_rows: 160,
@@ -76,9 +77,17 @@ pub fn difference(a: &[f32], b: &[f32]) -> f32 {
 
 #[track_caller]
 pub fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
-    let worst = difference(found, expected);
-    println!("{what}: largest difference {worst:e}");
-    assert!(worst <= TOLERANCE, "{what}: largest difference {worst:e}");
+    println!(
+        "{what}: largest difference {:e}",
+        difference(found, expected)
+    );
+    for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+        let allowed = TOLERANCE * (1.0 + expected.abs());
+        assert!(
+            (found - expected).abs() <= allowed,
+            "{what}: {found} for {expected} at {i}"
+        );
+    }
 }
 
 pub fn argmax(row: &[f32]) -> u32 {

@@ -2,8 +2,10 @@
 //! broken in many ways, and over ranks.
 
 mod configs;
+mod demo;
 mod drafter;
 mod golden;
+mod inspection;
 mod loader;
 mod mtp;
 mod ranks;

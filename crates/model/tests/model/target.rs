@@ -144,7 +144,7 @@ fn calls_that_do_not_fit_are_errors() {
     let mut model = target(&ops, "target", &[]);
     let text = Text::new(0, LIMITS.blocks);
     let batch = text.batch(&ops, 2);
-    let mut fails = |what: &str, error: volley_model::Error| {
+    let fails = |what: &str, error: volley_model::Error| {
         let message = error.to_string();
         assert!(message.contains(what), "{message}");
     };
