@@ -127,6 +127,7 @@ impl EngineHandle {
                 limit: info.max_model_len,
             });
         }
+        request.sampling.validate()?;
         let ids = request.prompt.iter();
         let unknown = ids
             .chain(request.sampling.logit_bias.keys())

@@ -125,9 +125,15 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         let drafts = blocks.zip(sequences).map(|(logits, d)| {
             let rows = logits.chunks_exact(vocab).take(d.max_drafts);
             let position = d.past + 1;
-            draft_chain(rows, d.sampling, d.history, allowed, position, rule)
+            // A sequence that cannot be drafted goes on without: its text does not depend on it.
+            draft_chain(rows, d.sampling, d.history, allowed, position, rule).unwrap_or_else(
+                |error| {
+                    tracing::warn!("slot {}: no drafts: {error}", d.slot);
+                    Proposal::default()
+                },
+            )
         });
-        Ok(drafts.collect::<Result<_, _>>()?)
+        Ok(drafts.collect())
     }
 
     fn context(&self, slot: usize) -> Option<usize> {

@@ -80,6 +80,7 @@ impl Scheduler {
             self.admit();
             self.shared.heartbeat.step_begins();
             let plan = self.plan();
+            self.show_gauges();
             if !plan.is_empty() {
                 match self.ranks.step(plan) {
                     Ok(outputs) => self.apply(outputs.updates),
@@ -87,7 +88,6 @@ impl Scheduler {
                     Err(StepFailure::Lost(reason)) => return Err(reason),
                 }
             }
-            self.show_gauges();
         }
         Ok(())
     }
@@ -104,7 +104,6 @@ impl Scheduler {
             self.refuse(submission, stop.clone());
         }
         self.shared.heartbeat.idle();
-        self.show_gauges();
         self.ranks.stop();
     }
 
@@ -280,6 +279,7 @@ impl Scheduler {
             "blocks are missing while nothing runs: this is a bug"
         );
         self.count_end(&stop);
+        self.show_gauges();
         let mut usage = running.usage;
         usage.prefill_ms = ms(running.admitted, running.first_token);
         usage.decode_ms = running.first_token.map_or(0.0, |first| ms(first, None));

@@ -34,26 +34,28 @@ fn failure(stop: &Stop) -> &str {
 
 #[test]
 fn a_failed_step_fails_its_request_and_the_next_one_works() {
-    let request = sampled(prompt(1, 20), 30, FLAT, 3);
-    let expected = run(&start(options(dflash(15))), request.clone()).tokens;
     let switch = Switch::new(Fault::Error);
     let engine = faulty(std::slice::from_ref(&switch));
-    // Somewhere in the prompt, a draft, a verification or a context update.
-    for after in [1, 20, 50, 61, 75, 88, 140, 200] {
+    let request = sampled(prompt(1, 20), 30, FLAT, 3);
+    switch.arm(usize::MAX);
+    let expected = run(&engine, request.clone()).tokens;
+    let maps = usize::MAX - switch.left();
+    // Anywhere in the prompt, a draft, a verification or a context update.
+    let faults = (1..maps).step_by(29);
+    let count = faults.len() as u64;
+    for after in faults {
         switch.arm(after);
         let outcome = run(&engine, request.clone());
         let text = failure(&outcome.terminal.stop);
         assert!(text.contains("out of luck"), "{text}");
         assert_eq!(outcome.tokens, expected[..outcome.tokens.len()]);
-        assert_eq!(
-            run(&engine, request.clone()).tokens,
-            expected,
-            "after {after}"
-        );
+        let next = run(&engine, request.clone());
+        assert_eq!(next.tokens, expected, "after {after}");
     }
+    assert!(count > 5, "{count} faults");
     assert!(engine.alive());
     let stats = engine.stats();
-    assert_eq!((stats.failed, stats.finished), (8, 8));
+    assert_eq!((stats.failed, stats.finished), (count, count + 1));
     assert_eq!(stats.free_blocks, stats.total_blocks);
 }
 
@@ -63,7 +65,7 @@ fn a_step_that_fails_on_all_ranks_fails_its_request_only() {
     let switches = [Switch::new(Fault::Error), Switch::new(Fault::Error)];
     let engine = faulty(&switches);
     let expected = run(&engine, request.clone()).tokens;
-    for after in [5, 100] {
+    for after in [5, 45] {
         switches.iter().for_each(|switch| switch.arm(after));
         failure(&run(&engine, request.clone()).terminal.stop);
         assert_eq!(run(&engine, request.clone()).tokens, expected);
@@ -102,12 +104,15 @@ fn sampling_that_cannot_work_fails_its_request_only() {
     });
     let good = sampled(prompt(1, 20), 40, FLAT, 3);
     let expected = run(&engine, good.clone()).tokens;
+    // The bias makes the token come out, and the penalty then lifts its logit to infinity.
     let mut bad = greedy(prompt(2, 8), 20);
-    bad.sampling.logit_bias.insert(7, f32::INFINITY);
+    bad.sampling.logit_bias.insert(7, f32::MAX);
+    bad.sampling.repetition_penalty = 0.5;
     let company = engine.submit(good).unwrap();
     let outcome = run(&engine, bad);
     let text = failure(&outcome.terminal.stop);
     assert!(text.contains("token 7"), "{text}");
+    assert_eq!(outcome.tokens, [7]);
     assert_eq!(wait(&company).tokens, expected);
 }
 

@@ -39,6 +39,11 @@ impl Switch {
         self.left.store(after, Ordering::SeqCst);
     }
 
+    /// Linear maps left until the fault; 0 when it is over.
+    pub fn left(&self) -> usize {
+        self.left.load(Ordering::SeqCst)
+    }
+
     fn count(&self, op: &'static str) -> Result<()> {
         let down = |n: usize| n.checked_sub(1);
         match self
