@@ -41,6 +41,13 @@ DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
 DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
+// Orders this thread's memory accesses for the other blocks.
+DEVICE void fence() { __threadfence(); }
+// Adds one and answers what was there before.
+DEVICE int count_up(int *counter) { return atomicAdd(counter, 1); }
+// What another block of this launch has written.
+DEVICE float load_fresh(const float *from) { return __ldcg(from); }
+
 DEVICE float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
 
 DEVICE unsigned round_pair(float lo, float hi) {
@@ -69,6 +76,14 @@ DEVICE unsigned shared_address(const void *pointer) {
 // 16 bytes from global to shared memory behind the thread's back; zeros when not `valid`.
 DEVICE void copy_async(void *shared, const void *global, bool valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+// As `copy_async`, for what is read once and in order: fetches 256 bytes into the L2 cache.
+DEVICE void copy_async_stream(void *shared, const void *global, bool valid) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(
+                     shared_address(shared)),
                  "l"(global), "r"(valid ? 16 : 0)
                  : "memory");
 }

@@ -14,6 +14,9 @@ constexpr int GDN_COLUMNS = 32;
 constexpr int TAPS = 4;
 // Packed (row, query head) pairs of one attention tile.
 constexpr int ATTENTION_ROWS = 64;
+// Outputs and inputs of one unit of a product of few rows.
+constexpr int LINEAR_OUT = 64;
+constexpr int LINEAR_DEPTH = 128;
 
 struct Segment {
     int first;       // first row
@@ -59,6 +62,19 @@ struct CopyParams {
     int out_column;  // in units
 };
 static_assert(sizeof(CopyParams) == 32, "mirrored in params.rs");
+
+struct LinearParams {
+    const void *x;   // bf16 [rows, input]
+    const void *w;   // bf16 [output, input]
+    void *out;       // bf16 or f32 [rows, output]
+    float *partial;  // two tiles per block
+    int *arrivals;   // per tile, zero between launches
+    int rows;
+    int input;
+    int output;
+    int out_f32;
+};
+static_assert(sizeof(LinearParams) == 56, "mirrored in params.rs");
 
 struct NormParams {
     const void *x;   // bf16; the delta when there is a residual

@@ -56,4 +56,8 @@ pub trait Driver: Send + Sync {
     unsafe fn multiply(&self, product: &Product) -> Result<()>;
     /// Number of multiprocessors.
     fn multiprocessors(&self) -> usize;
+    /// Blocks of a kernel that fit one multiprocessor at the same time.
+    fn blocks_per_multiprocessor(&self, kernel: usize) -> usize;
+    /// Milliseconds that the work of `run` takes on the device; waits for it.
+    fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32>;
 }

@@ -2,6 +2,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Mutex;
+use std::time::Instant;
 
 use half::bf16;
 
@@ -134,5 +135,15 @@ impl Driver for Emulated {
 
     fn multiprocessors(&self) -> usize {
         self.multiprocessors
+    }
+
+    fn blocks_per_multiprocessor(&self, _: usize) -> usize {
+        2
+    }
+
+    fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32> {
+        let begun = Instant::now();
+        run()?;
+        Ok(begun.elapsed().as_secs_f32() * 1e3)
     }
 }

@@ -26,6 +26,11 @@ impl<P> Kernel<P> {
         // SAFETY: the type of the parameters is that of the kernel; the rest is the caller's.
         unsafe { driver.launch(self.index, grid, from_ref(params).cast()) }
     }
+
+    /// Blocks of this kernel that run at the same time on the whole device.
+    pub fn resident_blocks(&self, driver: &dyn Driver) -> usize {
+        driver.multiprocessors() * driver.blocks_per_multiprocessor(self.index)
+    }
 }
 
 macro_rules! kernels {
@@ -44,6 +49,10 @@ kernels! {
     GATHER_2 = "rows" "gather_2" GatherParams,
     COPY_COLUMNS_16 = "rows" "copy_columns_16" CopyParams,
     COPY_COLUMNS_2 = "rows" "copy_columns_2" CopyParams,
+    LINEAR_8 = "linear" "linear_8" LinearParams,
+    LINEAR_16 = "linear" "linear_16" LinearParams,
+    LINEAR_32 = "linear" "linear_32" LinearParams,
+    LINEAR_64 = "linear" "linear_64" LinearParams,
     RMS_NORM = "norm" "rms_norm_rows" NormParams,
     ADD_RMS_NORM = "norm" "add_rms_norm_rows" NormParams,
     ADD = "norm" "add_rows" NormParams,

@@ -14,6 +14,7 @@ mod emulated;
 mod error;
 mod gdn;
 mod kernel;
+mod linear;
 mod norm;
 mod ops;
 mod params;
@@ -30,4 +31,5 @@ pub use driver::Driver;
 #[cfg(feature = "emulate")]
 pub use emulated::Emulated;
 pub use error::{Error, Result};
+pub use linear::LinearKernel;
 pub use ops::{CudaOps, Limits};

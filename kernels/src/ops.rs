@@ -15,6 +15,7 @@ use crate::dims::check;
 use crate::driver::{Driver, Product};
 use crate::error::in_op;
 use crate::gdn::Gates;
+use crate::linear::{Linear, LinearKernel};
 use crate::norm::Norm;
 use crate::params::BLOCK_TOKENS;
 use crate::tables::PassTables;
@@ -56,6 +57,7 @@ pub struct CudaOps {
     driver: Arc<dyn Driver>,
     tables: PassTables,
     scratch: Scratch,
+    linear: Linear,
 }
 
 impl CudaOps {
@@ -79,8 +81,14 @@ impl CudaOps {
                 memory: Memory::new(&driver, "attention scratch", bytes)?,
                 bytes,
             },
+            linear: Linear::new(&driver)?,
             driver,
         })
+    }
+
+    /// Which kernel multiplies few rows; at first whichever is faster for a shape.
+    pub fn choose_linear(&self, kernel: LinearKernel) {
+        self.linear.choose(kernel);
     }
 
     /// The device underneath.
@@ -195,7 +203,7 @@ impl Ops for CudaOps {
             return Ok(());
         }
         // SAFETY: both buffers were checked, and a weight has its own shape.
-        unsafe { self.driver.multiply(&product) }.map_err(in_op(op))
+        unsafe { self.linear.multiply(&product) }.map_err(in_op(op))
     }
 
     fn rms_norm(

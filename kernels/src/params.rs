@@ -14,6 +14,10 @@ pub const GDN_COLUMNS: usize = 32;
 pub const TAPS: usize = 4;
 /// Packed (row, query head) pairs of one attention tile.
 pub const ATTENTION_ROWS: usize = 64;
+/// Outputs of one unit of a product of few rows.
+pub const LINEAR_OUT: usize = 64;
+/// Inputs of one unit of a product of few rows.
+pub const LINEAR_DEPTH: usize = 128;
 
 /// Declares a struct with C layout, its size as the C side checks it.
 macro_rules! params {
@@ -62,6 +66,17 @@ params! {
         row_units: i32,
         out_units: i32,
         out_column: i32,
+    }
+    LinearParams (56) {
+        x: Address,
+        w: Address,
+        out: Address,
+        partial: Address,
+        arrivals: Address,
+        rows: i32,
+        input: i32,
+        output: i32,
+        out_f32: i32,
     }
     NormParams (48) {
         x: Address,

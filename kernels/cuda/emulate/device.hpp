@@ -83,6 +83,10 @@ inline float shuffle_xor(float x, int lanes) {
     return y;
 }
 
+inline void fence() {}
+inline int count_up(int *counter) { return (*counter)++; }
+inline float load_fresh(const float *from) { return *from; }
+
 inline float bits_to_float(unsigned bits) {
     float x;
     memcpy(&x, &bits, 4);
@@ -106,6 +110,9 @@ inline void fast_sincos(float angle, float &sine, float &cosine) {
 }
 
 inline void copy_async(void *shared, const void *global, bool valid) {
+    emulate::copy(shared, global, valid);
+}
+inline void copy_async_stream(void *shared, const void *global, bool valid) {
     emulate::copy(shared, global, valid);
 }
 inline void commit_copies() { emulate::commit(); }

@@ -214,6 +214,9 @@ namespace gdn_prefill {
 namespace gdn_verify {
 #include "../gdn_verify.cu"
 }
+namespace linear {
+#include "../linear.cu"
+}
 namespace norm {
 #include "../norm.cu"
 }

@@ -2,7 +2,7 @@
 //! L2 cache holds; a graph of several launches is replayed and the median of many replays taken.
 
 use serde_json::{Value, json};
-use volley_kernels::{Cuda, CudaOps, Error};
+use volley_kernels::{Cuda, CudaOps, Driver, Error, LinearKernel};
 use volley_ops::{
     AttentionDims, AttentionMask, Batch, Dtype, GdnDims, GdnRows, Keep, NormKind, Ops, Result,
     RopeTable, Segment,
@@ -149,7 +149,7 @@ impl<'a> Clock<'a> {
         for _ in 0..REPLAYS {
             let ms = self
                 .cuda
-                .time(|| self.cuda.replay(&graph))
+                .time(&mut || self.cuda.replay(&graph))
                 .map_err(in_cuda)?;
             times.push(f64::from(ms) * 1e3 / LAUNCHES as f64);
         }
@@ -207,15 +207,20 @@ fn linear(clock: &mut Clock) -> Result<()> {
             let x = clock.buf(n, input, Dtype::Activation)?;
             let mut out = gpu.alloc(n, output, dtype)?;
             let bytes = 2 * (input * output + n * input + n * output);
-            let case = format!("{name}: {n} x {input} -> {output}");
-            clock.time(
-                "linear",
-                case,
-                weights.len(),
-                bytes,
-                2 * n * input * output,
-                |set| gpu.linear(&x, n, &weights[set], &mut out),
-            )?;
+            let flop = 2 * n * input * output;
+            for (op, kernel) in [
+                ("linear, own", LinearKernel::Own),
+                ("linear, cuBLASLt", LinearKernel::Library),
+            ] {
+                if kernel == LinearKernel::Own && n > 64 {
+                    continue;
+                }
+                gpu.choose_linear(kernel);
+                let case = format!("{name}: {n} x {input} -> {output}");
+                clock.time(op, case, weights.len(), bytes, flop, |set| {
+                    gpu.linear(&x, n, &weights[set], &mut out)
+                })?;
+            }
         }
     }
     Ok(())

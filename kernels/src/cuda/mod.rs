@@ -111,12 +111,6 @@ impl Cuda {
         })
     }
 
-    /// Milliseconds of device time that `run`'s work takes.
-    pub fn time(&self, run: impl FnOnce() -> Result<()>) -> Result<f32> {
-        self.enter()?;
-        graph::time(self.stream, run)
-    }
-
     /// The work of `run` as a graph; `run` must neither allocate nor wait.
     pub fn capture(&self, run: impl FnOnce() -> Result<()>) -> Result<Graph> {
         self.enter()?;
@@ -253,6 +247,15 @@ impl Driver for Cuda {
 
     fn multiprocessors(&self) -> usize {
         self.multiprocessors
+    }
+
+    fn blocks_per_multiprocessor(&self, kernel: usize) -> usize {
+        self.modules.blocks_per_multiprocessor(kernel)
+    }
+
+    fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32> {
+        self.enter()?;
+        graph::time(self.stream, run)
     }
 }
 

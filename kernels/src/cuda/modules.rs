@@ -28,6 +28,7 @@ struct KernelInfo {
 struct Loaded {
     function: sys::CUfunction,
     info: KernelInfo,
+    blocks_per_multiprocessor: usize,
 }
 
 pub struct Modules {
@@ -78,7 +79,7 @@ impl Modules {
         grid: [u32; 3],
         params: *const c_void,
     ) -> Result<()> {
-        let Loaded { function, info } = &self.kernels[kernel];
+        let Loaded { function, info, .. } = &self.kernels[kernel];
         let [x, y, z] = grid;
         let mut arguments = [params.cast_mut()];
         // SAFETY: the caller vouches for the parameters; the function is loaded.
@@ -93,6 +94,11 @@ impl Modules {
             )
         };
         call(NAMES[kernel].1, launched)
+    }
+
+    /// Blocks of a kernel that fit one multiprocessor.
+    pub fn blocks_per_multiprocessor(&self, kernel: usize) -> usize {
+        self.kernels[kernel].blocks_per_multiprocessor
     }
 
     /// Unloads; nothing may be launched afterwards.
@@ -133,7 +139,17 @@ impl Loaded {
                 let set = result::function::set_function_attribute(function, MOST, shared_bytes);
                 call("cuFuncSetAttribute", set)?;
             }
-            Ok(Self { function, info })
+            let blocks = result::occupancy::max_active_block_per_multiprocessor(
+                function,
+                info.threads as i32,
+                info.shared_bytes as usize,
+            );
+            let blocks = call("cuOccupancyMaxActiveBlocksPerMultiprocessor", blocks)?;
+            Ok(Self {
+                function,
+                info,
+                blocks_per_multiprocessor: blocks.max(1) as usize,
+            })
         }
     }
 }
