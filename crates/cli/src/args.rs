@@ -25,6 +25,8 @@ pub enum Command {
     Generate(Box<GenerateArgs>),
     /// Say what a checkpoint is: architecture, sizes, tensors, memory.
     Inspect(InspectArgs),
+    /// Measure, with a record to keep.
+    Bench(BenchArgs),
 }
 
 /// Which model runs and how it drafts.
@@ -265,6 +267,64 @@ pub struct InspectArgs {
     /// Print one JSON object for each checkpoint, on a line of its own.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `volley bench`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// The measurements.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Speed of the same prompts with and without speculation.
+    Methods(Box<MethodsArgs>),
+    /// Right answers and acceptance length per kind of task.
+    Quality(Box<QualityArgs>),
+}
+
+/// `volley bench methods`.
+#[derive(Args, Clone, Debug)]
+pub struct MethodsArgs {
+    /// Chats, one JSON object per line.
+    pub chats: PathBuf,
+    /// Model and drafting.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Prompts to take from the file [default: all].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub limit: Option<usize>,
+    /// Most tokens per answer.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
+    pub max_tokens: usize,
+    /// Where to write the record.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
+
+/// `volley bench quality`.
+#[derive(Args, Clone, Debug)]
+pub struct QualityArgs {
+    /// Chats with expected answers, one JSON object per line.
+    pub chats: PathBuf,
+    /// Model and drafting.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Most tokens per answer.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
+    pub max_tokens: usize,
+    /// Least share of right answers of every kind; less is a failure.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub least_accuracy: f64,
+    /// Print wrong answers.
+    #[arg(long)]
+    pub show_wrong: bool,
+    /// Where to write the record.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
 }
 
 /// Parses the arguments of the process. Wrong ones end it with status 2, as usual for clap.

@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Result of a command.
@@ -21,6 +22,25 @@ pub enum Error {
     /// A request was refused.
     #[error(transparent)]
     Request(#[from] volley_protocol::ApiError),
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A measurement missed its bound.
+    #[error("{0}")]
+    Failed(String),
     /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),

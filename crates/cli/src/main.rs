@@ -1,6 +1,7 @@
-//! The binary `volley`: serve, chat, generate, inspect.
+//! The binary `volley`: serve, chat, generate, inspect, bench.
 
 mod args;
+mod bench;
 mod chat;
 mod demo;
 mod drafting;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Bench(args) => bench::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -107,7 +107,8 @@ pub struct KvDims {
 pub struct AttentionMask {
     /// Among the rows of the pass: only ancestors and self (true), or all rows of the segment.
     pub causal: bool,
-    /// Keys at positions `q - window + 1 ..= q` only: the window counts the query itself.
+    /// Keys from position `q - window + 1` on only: the window counts the query itself and does
+    /// not bound the keys behind it that a bidirectional mask shows.
     pub window: Option<usize>,
 }
 

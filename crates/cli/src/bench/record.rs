@@ -1,0 +1,81 @@
+//! Records: what was measured, on what, by which command.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+
+/// Writes `{"machine", "commit", "command", "rows"}` to `path`.
+pub fn write<R: Serialize>(path: &Path, rows: &[R]) -> Result<()> {
+    let record = json!({
+        "machine": machine(),
+        "commit": commit(),
+        "command": command(),
+        "rows": rows,
+    });
+    let text = format!("{record:#}\n");
+    std::fs::write(path, text).map_err(|source| Error::Write {
+        path: path.to_path_buf(),
+        source,
+    })
+}
+
+/// The command line, with the program by its name only.
+fn command() -> String {
+    let arguments = std::env::args().skip(1);
+    std::iter::once("volley".to_string())
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Commit of the working folder; null outside a repository.
+fn commit() -> Option<String> {
+    let output = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_string())
+}
+
+fn machine() -> Value {
+    let model = std::fs::read_to_string("/proc/cpuinfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_string())
+        });
+    json!({
+        "cpu": model,
+        "cores": std::thread::available_parallelism().ok().map(usize::from),
+        "gpu": null,
+        "count": 0,
+        "driver": null,
+    })
+}
+
+/// Median of a sample; 0 for an empty one.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&mut []), 0.0);
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}
