@@ -31,6 +31,8 @@ pub struct ApiError {
     pub code: Option<&'static str>,
     /// Value of the `Retry-After` header, in seconds.
     pub retry_after_s: Option<u32>,
+    /// Tokens of a prompt that is too long, and the limit.
+    too_long: Option<(usize, usize)>,
 }
 
 impl ApiError {
@@ -42,6 +44,7 @@ impl ApiError {
             param: None,
             code: Some(code),
             retry_after_s: None,
+            too_long: None,
         }
     }
 
@@ -106,7 +109,9 @@ impl ApiError {
         let message = format!(
             "This model's maximum context length is {limit_tokens} tokens, but your prompt has {prompt_tokens} tokens. Shorten the messages."
         );
-        Self::bad_request("context_length_exceeded", "messages", message)
+        let mut error = Self::bad_request("context_length_exceeded", "messages", message);
+        error.too_long = Some((prompt_tokens, limit_tokens));
+        error
     }
 
     /// 401: the API key is missing or wrong.
@@ -138,6 +143,16 @@ impl ApiError {
     pub fn unknown_path(path: &str) -> Self {
         let message = format!("There is nothing at {}.", clipped(&format!("{path:?}")));
         Self::new(404, ErrorKind::InvalidRequestError, "not_found", message)
+    }
+
+    /// 404: no such stored response.
+    pub fn response_not_found(id: &str) -> Self {
+        let id = clipped(&format!("{id:?}"));
+        let message = format!("There is no response {id}; it was not stored, or not for so long.");
+        let kind = ErrorKind::InvalidRequestError;
+        let mut error = Self::new(404, kind, "previous_response_not_found", message);
+        error.param = Some("previous_response_id".to_owned());
+        error
     }
 
     /// 405: the path exists with another method; the server adds the `Allow` header.
@@ -212,6 +227,33 @@ impl ApiError {
             "param": self.param,
             "code": self.code,
         }})
+    }
+
+    /// The body of Anthropic's surface, `{"type": "error", "error": {type, message}, request_id}`.
+    pub fn to_anthropic_json(&self, request_id: Option<&str>) -> Value {
+        let kind = match self.status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 | 529 => "overloaded_error",
+            504 => "timeout_error",
+            500..=599 => "api_error",
+            _ => "invalid_request_error",
+        };
+        // Agents look for these very words.
+        let message = match self.too_long {
+            Some((tokens, limit)) => {
+                format!("prompt is too long: {tokens} tokens > {limit} maximum")
+            }
+            None => self.message.clone(),
+        };
+        let mut body = json!({"type": "error", "error": {"type": kind, "message": message}});
+        if let Some(id) = request_id {
+            body["request_id"] = id.into();
+        }
+        body
     }
 }
 

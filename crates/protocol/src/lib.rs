@@ -46,12 +46,26 @@
 //! # }
 //! ```
 
+pub mod anthropic;
+pub mod completions;
 pub mod error;
+mod fields;
 mod json_text;
+pub mod logprobs;
 pub mod messages;
 pub mod openai;
+pub mod openapi;
 pub mod parser;
+mod recorder;
+pub mod replay;
+pub mod reply;
+pub mod request;
+pub mod responses;
 pub mod stream;
+mod surface;
 pub mod template;
+pub mod tokenize;
 
 pub use error::{ApiError, TemplateError};
+pub use request::{Features, GenerationRequest};
+pub use surface::{Incoming, Surface};

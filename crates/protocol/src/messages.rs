@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::ApiError;
-use crate::openai::fields::Fields;
+use crate::error::{ApiError, clipped};
+use crate::fields::Fields;
 
 /// Who speaks, in the template's words; `developer` is system and `function` is tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,26 +60,20 @@ impl Message {
     }
 }
 
-/// Reads `messages`. Remarks that do not stop the request go to `notices`.
-///
-/// # Errors
-/// 400 with the index of the message for unknown roles, wrong types and content that is no text.
-pub fn parse(list: &[Value], notices: &mut Vec<String>) -> Result<Vec<Message>, ApiError> {
-    if list.is_empty() {
+/// Reads `messages` of a body. Remarks that do not stop the request go to `notices`. 400 with the
+/// index of the message for unknown roles, wrong types and content that is no text.
+pub(crate) fn parse(body: &Fields, notices: &mut Vec<String>) -> Result<Vec<Message>, ApiError> {
+    if body.required_list("messages")?.is_empty() {
         return Err(ApiError::invalid_value("messages", "messages is empty"));
     }
-    list.iter()
-        .enumerate()
-        .map(|(i, value)| parse_message(value, &format!("messages[{i}]"), notices))
+    let messages = body.objects("messages")?;
+    messages
+        .iter()
+        .map(|fields| parse_message(fields, notices))
         .collect()
 }
 
-fn parse_message(
-    value: &Value,
-    path: &str,
-    notices: &mut Vec<String>,
-) -> Result<Message, ApiError> {
-    let fields = Fields::of(value, path)?;
+fn parse_message(fields: &Fields, notices: &mut Vec<String>) -> Result<Message, ApiError> {
     let role = match fields.string("role")? {
         None => return Err(ApiError::missing(&fields.path_of("role"))),
         Some("system" | "developer") => Role::System,
@@ -90,7 +84,7 @@ fn parse_message(
             let path = fields.path_of("role");
             let message = format!(
                 "{path} must be system, developer, user, assistant or tool, but is {}",
-                crate::error::clipped(&format!("{other:?}"))
+                clipped(&format!("{other:?}"))
             );
             return Err(ApiError::invalid_value(&path, message));
         }
@@ -98,8 +92,8 @@ fn parse_message(
     let mut message = Message::text(role, "");
     let separator = if role == Role::Tool { "\n" } else { "" };
     let content_path = fields.path_of("content");
-    match fields.get("content") {
-        Some(content) => read_content(content, &content_path, separator, &mut message)?,
+    match fields.union("content", &["string", "array", "null"]) {
+        Some(_) => read_content(fields, "content", separator, &mut message)?,
         None if matches!(role, Role::User | Role::System) => {
             return Err(ApiError::missing(&content_path));
         }
@@ -114,61 +108,52 @@ fn parse_message(
         if let Some(text) = thoughts {
             message.reasoning = Some(text.to_owned());
         }
-        message.tool_calls = read_tool_calls(&fields, notices)?;
+        message.tool_calls = read_tool_calls(fields, notices)?;
     }
     Ok(message)
 }
 
 /// Text of a string or of a list of parts; parts with thoughts go to `reasoning`.
-fn read_content(
-    content: &Value,
-    path: &str,
+pub(crate) fn read_content(
+    fields: &Fields,
+    name: &str,
     separator: &str,
     message: &mut Message,
 ) -> Result<(), ApiError> {
-    let parts = match content {
-        Value::String(text) => {
+    let path = fields.path_of(name);
+    let parts = match fields.union(name, &["string", "array", "null"]) {
+        None => return Ok(()),
+        Some(Value::String(text)) => {
             message.content.clone_from(text);
             return Ok(());
         }
-        Value::Array(parts) => parts,
-        other => {
-            return Err(ApiError::wrong_type(
-                path,
-                "a string or a list of parts",
-                other,
-            ));
+        Some(Value::Array(parts)) => parts,
+        Some(other) => {
+            let expected = "a string or a list of parts";
+            return Err(ApiError::wrong_type(&path, expected, other));
         }
     };
     let mut texts = Vec::with_capacity(parts.len());
     for (i, part) in parts.iter().enumerate() {
-        let path = format!("{path}[{i}]");
         if let Value::String(text) = part {
             texts.push(text.as_str());
             continue;
         }
-        let part = Fields::of(part, &*path)?;
-        let kind = part.string("type")?.unwrap_or("text");
-        let required = |name: &str| {
-            part.string(name)?
-                .ok_or_else(|| ApiError::missing(&part.path_of(name)))
-        };
-        match kind {
-            "text" | "input_text" | "output_text" => texts.push(required("text")?),
-            "refusal" => texts.push(required("refusal")?),
+        let path = format!("{path}[{i}]");
+        let part = fields.child(part, &*path)?;
+        match part.string("type")?.unwrap_or("text") {
+            "text" | "input_text" | "output_text" | "summary_text" => {
+                texts.push(part.required_string("text")?);
+            }
+            "refusal" => texts.push(part.required_string("refusal")?),
             "thinking" | "reasoning" | "reasoning_text" => {
                 let text = match part.string("thinking")? {
                     Some(text) => text,
-                    None => required("text")?,
+                    None => part.required_string("text")?,
                 };
                 message.reasoning.get_or_insert_default().push_str(text);
             }
-            other => {
-                return Err(ApiError::unsupported_content(
-                    &path,
-                    &crate::error::clipped(other),
-                ));
-            }
+            other => return Err(ApiError::unsupported_content(&path, &clipped(other))),
         }
     }
     message.content = texts.join(separator);
@@ -176,36 +161,35 @@ fn read_content(
 }
 
 fn read_tool_calls(message: &Fields, notices: &mut Vec<String>) -> Result<Vec<ToolCall>, ApiError> {
-    let list = message.list("tool_calls")?.unwrap_or_default();
-    let mut calls = Vec::with_capacity(list.len());
-    for (i, value) in list.iter().enumerate() {
-        let path = format!("{}[{i}]", message.path_of("tool_calls"));
-        let call = Fields::of(value, &*path)?;
+    let calls = message.objects("tool_calls")?;
+    let calls = calls.iter().map(|call| {
         let function = call
             .object("function")?
             .ok_or_else(|| ApiError::missing(&call.path_of("function")))?;
-        let name = function
-            .string("name")?
-            .ok_or_else(|| ApiError::missing(&function.path_of("name")))?;
-        let arguments_path = function.path_of("arguments");
-        let arguments = match function.get("arguments") {
-            None => Map::new(),
-            Some(Value::Object(arguments)) => arguments.clone(),
-            Some(Value::String(text)) => parse_arguments(text, &arguments_path, notices),
-            Some(other) => {
-                return Err(ApiError::wrong_type(
-                    &arguments_path,
-                    "a string with JSON, or an object",
-                    other,
-                ));
-            }
-        };
-        calls.push(ToolCall {
-            name: name.to_owned(),
-            arguments,
-        });
+        Ok(ToolCall {
+            name: function.required_string("name")?.to_owned(),
+            arguments: read_arguments(&function, "arguments", notices)?,
+        })
+    });
+    calls.collect()
+}
+
+/// Arguments as an object or as the text of one.
+pub(crate) fn read_arguments(
+    call: &Fields,
+    name: &str,
+    notices: &mut Vec<String>,
+) -> Result<Map<String, Value>, ApiError> {
+    let path = call.path_of(name);
+    match call.union(name, &["string", "object", "null"]) {
+        None => Ok(Map::new()),
+        Some(Value::Object(arguments)) => Ok(arguments.clone()),
+        Some(Value::String(text)) => Ok(parse_arguments(text, &path, notices)),
+        Some(other) => {
+            let expected = "a string with JSON, or an object";
+            Err(ApiError::wrong_type(&path, expected, other))
+        }
     }
-    Ok(calls)
 }
 
 /// Arguments from their JSON text. A call that was cut off earlier must not block the rest of

@@ -19,7 +19,10 @@ fn template() -> ChatTemplate {
 fn read_messages(list: &Value) -> Vec<Message> {
     match list.as_array().unwrap().as_slice() {
         [] => Vec::new(),
-        list => messages::parse(list, &mut Vec::new()).unwrap(),
+        list => {
+            let body = json!({"messages": list}).to_string();
+            ChatRequest::from_json(body.as_bytes()).unwrap().messages
+        }
     }
 }
 
@@ -28,6 +31,7 @@ fn read_tools(list: &Value) -> Vec<Tool> {
     list.map(|definition| Tool {
         name: definition["function"]["name"].as_str().unwrap().to_owned(),
         parameters: definition["function"]["parameters"].clone(),
+        strict: false,
         definition: definition.clone(),
     })
     .collect()

@@ -192,8 +192,9 @@ fn the_model_list_serves_gateways() {
     let list = ModelList::new(vec![ModelInfo::new("org/demo", 5, 4096)]);
     assert_eq!(
         serde_json::to_value(list).unwrap(),
-        json!({"object": "list", "data": [{"id": "org/demo", "object": "model", "created": 5,
-            "owned_by": "volley", "max_model_len": 4096, "root": "org/demo", "parent": null,
-            "permission": []}]})
+        json!({"object": "list", "has_more": false, "first_id": "org/demo", "last_id": "org/demo",
+            "data": [{"id": "org/demo", "object": "model", "created": 5, "owned_by": "volley",
+                "type": "model", "display_name": "org/demo", "created_at": "1970-01-01T00:00:05Z",
+                "max_model_len": 4096, "root": "org/demo", "parent": null, "permission": []}]})
     );
 }

@@ -1,11 +1,13 @@
 //! What goes out: the response, the stream chunk and the usage they share (API sections 1.4, 1.5).
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::logprobs::ChoiceLogprobs;
 use crate::parser::FinishReason;
 
 /// Token counts of one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Usage {
     /// Tokens of the rendered prompt.
     pub prompt_tokens: usize,
@@ -20,14 +22,14 @@ pub struct Usage {
 }
 
 /// Part of [`Usage`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PromptTokensDetails {
     /// Prompt tokens taken from the cache.
     pub cached_tokens: usize,
 }
 
 /// Part of [`Usage`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CompletionTokensDetails {
     /// Generated tokens before the end of thinking.
     pub reasoning_tokens: usize,
@@ -70,7 +72,7 @@ impl Usage {
 }
 
 /// Body of a chat completion that is not streamed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChatResponse {
     /// `chatcmpl-…`.
     pub id: String,
@@ -89,20 +91,20 @@ pub struct ChatResponse {
 }
 
 /// One answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Choice {
     /// Position among the choices.
     pub index: usize,
     /// The answer.
     pub message: AssistantMessage,
-    /// Not offered.
-    pub logprobs: Option<()>,
+    /// Logprobs of the text, if asked for.
+    pub logprobs: Option<ChoiceLogprobs>,
     /// Why it ended.
     pub finish_reason: FinishReason,
 }
 
 /// The message of an answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct AssistantMessage {
     /// Always `assistant`.
     pub role: &'static str,
@@ -124,7 +126,7 @@ pub struct AssistantMessage {
 }
 
 /// A complete call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ToolCallOut {
     /// Unique within the response.
     pub id: String,
@@ -136,7 +138,7 @@ pub struct ToolCallOut {
 }
 
 /// Name and arguments of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FunctionCall {
     /// Name of the function.
     pub name: String,
@@ -145,7 +147,7 @@ pub struct FunctionCall {
 }
 
 /// One event of a stream.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChatChunk {
     /// `chatcmpl-…`, the same in all chunks.
     pub id: String,
@@ -165,20 +167,20 @@ pub struct ChatChunk {
 }
 
 /// One choice of a chunk.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChunkChoice {
     /// Position among the choices.
     pub index: usize,
     /// What is new.
     pub delta: ChunkDelta,
-    /// Not offered.
-    pub logprobs: Option<()>,
+    /// Logprobs of the text, if asked for.
+    pub logprobs: Option<ChoiceLogprobs>,
     /// Set in the last chunk of the choice.
     pub finish_reason: Option<FinishReason>,
 }
 
 /// What a chunk adds; absent fields add nothing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ChunkDelta {
     /// `assistant`, in the first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,7 +200,7 @@ pub struct ChunkDelta {
 }
 
 /// A call in a chunk: id, type and name only in its first one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ToolCallDelta {
     /// Position among the calls of the answer.
     pub index: usize,
@@ -213,7 +215,7 @@ pub struct ToolCallDelta {
 }
 
 /// Part of [`ToolCallDelta`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FunctionDelta {
     /// Name of the function.
     #[serde(skip_serializing_if = "Option::is_none")]

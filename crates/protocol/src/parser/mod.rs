@@ -10,9 +10,11 @@ mod coerce;
 mod lexer;
 mod look;
 mod machine;
+mod origin;
 mod schema;
 mod text;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::openai::Tool;
@@ -26,6 +28,9 @@ pub enum InitialState {
     ThinkOpen,
     /// Thinking is off or over: the output starts with the answer.
     ThinkClosed,
+    /// In the middle of text without any markup: the output is passed on as it stands, up to a
+    /// stop string.
+    Verbatim,
 }
 
 impl InitialState {
@@ -105,7 +110,7 @@ pub enum Delta {
 }
 
 /// Why an answer ended, in OpenAI's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// By itself or at a stop string.
@@ -123,6 +128,17 @@ pub enum End {
     Stop,
     /// The token limit cut the output off.
     Length,
+}
+
+/// The end of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The last of them is the finish.
+    pub deltas: Vec<Delta>,
+    /// As [`OutputParser::take_content_pushes`].
+    pub content_pushes: Vec<usize>,
+    /// The stop string that ended the answer.
+    pub stop_string: Option<String>,
 }
 
 /// Incremental parser of one answer.
@@ -146,7 +162,8 @@ impl OutputParser {
     /// Takes the bytes of one token, or any piece of the output, and its token id if known. Bytes
     /// need not end at a character. End tokens of the model must not be passed in.
     pub fn push(&mut self, bytes: &[u8], id: Option<u32>) -> Vec<Delta> {
-        self.lexer.push(bytes, id, self.machine.input());
+        let lexer = &mut self.lexer;
+        self.machine.receive(|input| lexer.push(bytes, id, input));
         self.machine.advance();
         self.reasoning_tokens += usize::from(self.machine.in_reasoning());
         self.machine.take_deltas()
@@ -154,10 +171,27 @@ impl OutputParser {
 
     /// Ends the output; the last delta is the finish. `End::Length` leaves a call that is not
     /// complete as it is, `End::Stop` closes it.
-    pub fn finish(mut self, end: End) -> Vec<Delta> {
-        self.lexer.finish(self.machine.input());
+    pub fn finish(self, end: End) -> Vec<Delta> {
+        self.end(end).deltas
+    }
+
+    /// As [`finish`](Self::finish), with all that is known at the end.
+    pub fn end(mut self, end: End) -> Ended {
+        let lexer = &mut self.lexer;
+        self.machine.receive(|input| lexer.finish(input));
         self.machine.finish(end);
-        self.machine.take_deltas()
+        Ended {
+            deltas: self.machine.take_deltas(),
+            content_pushes: self.machine.take_content_pushes(),
+            stop_string: self.machine.stop_string().map(str::to_owned),
+        }
+    }
+
+    /// Numbers, from 0, of the pushes whose text has come out in content deltas since the last
+    /// call. Every push comes once, thoughts and markup of calls do not come at all: with one
+    /// token per push, these are the tokens that logprobs are about.
+    pub fn take_content_pushes(&mut self) -> Vec<usize> {
+        self.machine.take_content_pushes()
     }
 
     /// Nothing more is wanted: a stop string was hit, or the only allowed call is complete.

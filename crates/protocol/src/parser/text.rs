@@ -5,6 +5,10 @@
 pub(super) struct Trimmed {
     started: bool,
     held: String,
+    /// Bytes left out before the text.
+    skipped: usize,
+    /// Nothing is trimmed after all.
+    verbatim: bool,
 }
 
 impl Trimmed {
@@ -14,11 +18,10 @@ impl Trimmed {
 
     /// Text that `text` makes certain.
     pub(super) fn feed(&mut self, text: &str) -> String {
-        let text = if self.started {
-            text
-        } else {
-            text.trim_start()
-        };
+        if self.verbatim {
+            return text.to_owned();
+        }
+        let text = self.after_start(text);
         if text.is_empty() {
             return String::new();
         }
@@ -31,6 +34,16 @@ impl Trimmed {
         let released = std::mem::take(&mut self.held) + body;
         self.held.push_str(&text[body.len()..]);
         released
+    }
+
+    /// `text` without the white space that comes before all text.
+    fn after_start<'t>(&mut self, text: &'t str) -> &'t str {
+        if self.started || self.verbatim {
+            return text;
+        }
+        let start = text.trim_start();
+        self.skipped += text.len() - start.len();
+        start
     }
 
     /// The white space at the end, for text that was cut off rather than ended.
@@ -53,11 +66,15 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(stops: Vec<String>) -> Self {
+    /// `verbatim` leaves white space at the ends alone.
+    pub(super) fn new(stops: Vec<String>, verbatim: bool) -> Self {
         Self {
             stops,
             pending: String::new(),
-            text: Trimmed::default(),
+            text: Trimmed {
+                verbatim,
+                ..Trimmed::default()
+            },
             hit: None,
         }
     }
@@ -70,8 +87,10 @@ impl Answer {
     /// Text that `text` makes certain. White space before the answer is not part of it, so stop
     /// strings do not see it.
     pub(super) fn feed(&mut self, text: &str) -> String {
-        let first = self.pending.is_empty() && !self.text.started();
-        let text = if first { text.trim_start() } else { text };
+        let text = match self.pending.is_empty() {
+            true => self.text.after_start(text),
+            false => text,
+        };
         self.pending.push_str(text);
         if let Some((start, stop)) = self.first_stop() {
             self.hit = Some(stop);
@@ -88,6 +107,11 @@ impl Answer {
     pub(super) fn flush(&mut self) -> String {
         let pending = std::mem::take(&mut self.pending);
         self.text.feed(&pending)
+    }
+
+    /// Bytes fed that were left out before the text, since the last call.
+    pub(super) fn take_skipped(&mut self) -> usize {
+        std::mem::take(&mut self.text.skipped)
     }
 
     /// White space at the end, for text that was cut off.
@@ -122,7 +146,7 @@ mod tests {
     use super::*;
 
     fn run(stops: &[&str], pieces: &[&str]) -> (String, Option<String>) {
-        let mut answer = Answer::new(stops.iter().map(|s| s.to_string()).collect());
+        let mut answer = Answer::new(stops.iter().map(|s| s.to_string()).collect(), false);
         let mut text = String::new();
         for piece in pieces {
             text += &answer.feed(piece);

@@ -160,6 +160,7 @@ pub fn tools(functions: &Value) -> Vec<Tool> {
                 Some(_) => properties.clone(),
                 None => json!({"type": "object", "properties": properties}),
             },
+            strict: false,
             definition: Value::Null,
         })
         .collect()

@@ -79,8 +79,7 @@ impl Call {
 
 impl Machine {
     pub(super) fn begin_call(&mut self, name: String) {
-        let pending = self.content.flush();
-        self.emit_content(pending);
+        self.flush_content();
         let tool = self.config.tools.iter().find(|tool| tool.name == name);
         let index = self.calls_begun;
         self.call = Call {

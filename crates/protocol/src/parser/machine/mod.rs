@@ -5,6 +5,7 @@ mod call;
 use self::call::Call;
 use super::lexer::{THINK_CLOSE, THINK_OPEN, TOOL_CLOSE, TOOL_OPEN, is_tag, spelled};
 use super::look::{Ahead, Look, Opening};
+use super::origin::Origins;
 use super::text::{Answer, Trimmed};
 use super::{Delta, End, FinishReason, InitialState, ParserConfig};
 use crate::openai::Tool;
@@ -27,6 +28,7 @@ pub(super) struct Machine {
     input: Vec<u8>,
     /// Bytes of `input` that are done with.
     at: usize,
+    origins: Origins,
     state: State,
     config: ParserConfig,
     reasoning: Trimmed,
@@ -50,14 +52,19 @@ impl Machine {
     pub(super) fn new(mut config: ParserConfig) -> Self {
         let state = match config.initial {
             InitialState::ThinkOpen => State::Reasoning,
-            InitialState::ThinkClosed => State::Content,
+            InitialState::ThinkClosed | InitialState::Verbatim => State::Content,
         };
+        let verbatim = config.initial == InitialState::Verbatim;
+        if verbatim {
+            config.tools.clear();
+        }
         Self {
             input: Vec::new(),
             at: 0,
+            origins: Origins::default(),
             state,
             reasoning: Trimmed::default(),
-            content: Answer::new(std::mem::take(&mut config.stop)),
+            content: Answer::new(std::mem::take(&mut config.stop), verbatim),
             config,
             open_thinks: 0,
             in_wrapper: false,
@@ -71,9 +78,16 @@ impl Machine {
         }
     }
 
-    /// Where the lexer appends.
-    pub(super) fn input(&mut self) -> &mut Vec<u8> {
-        &mut self.input
+    /// Lets the lexer append what a push brings.
+    pub(super) fn receive(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.input.len();
+        append(&mut self.input);
+        self.origins.pushed(self.input.len() - before);
+    }
+
+    /// Pushes whose text has come out as content.
+    pub(super) fn take_content_pushes(&mut self) -> Vec<usize> {
+        self.origins.take()
     }
 
     pub(super) fn in_reasoning(&self) -> bool {
@@ -107,8 +121,7 @@ impl Machine {
             self.run(true);
             self.close_call();
         }
-        let pending = self.content.flush();
-        self.emit_content(pending);
+        self.flush_content();
         if cut_off {
             self.release_white_space();
         }
@@ -126,6 +139,7 @@ impl Machine {
             self.at = self.input.len();
         }
         self.input.drain(..self.at);
+        self.origins.drained(self.at);
         self.at = 0;
     }
 
@@ -244,8 +258,7 @@ impl Machine {
         }
         let calls = self.calls_allowed();
         let next = self.find(|b| is_tag(b) || (calls && b == b'<'));
-        let text = self.take(next.unwrap_or(self.input.len() - self.at));
-        self.feed_content(&text);
+        self.feed_content(next.unwrap_or(self.input.len() - self.at));
         if self.stopped() {
             return false;
         }
@@ -287,10 +300,7 @@ impl Machine {
                 self.at += end;
                 self.begin_call(name);
             }
-            Look::No => {
-                let text = self.take(1);
-                self.feed_content(&text);
-            }
+            Look::No => self.feed_content(1),
             Look::More => return false,
         }
         true
@@ -307,10 +317,7 @@ impl Machine {
             }
             State::Content if rest.first() == Some(&TOOL_OPEN) => {}
             State::Content if rest.starts_with(b"<function=") => {}
-            State::Content => {
-                let text = self.take(rest.len());
-                self.feed_content(&text);
-            }
+            State::Content => self.feed_content(rest.len()),
             State::Body | State::Value => {}
         }
     }
@@ -324,6 +331,7 @@ impl Machine {
             }
             State::Content => {
                 let held = self.content.take_held();
+                self.origins.came_out(0, held.len());
                 self.emit_content(held);
             }
             State::Body | State::Value => {}
@@ -335,8 +343,22 @@ impl Machine {
         self.emit_reasoning(text);
     }
 
-    fn feed_content(&mut self, text: &str) {
-        let text = self.content.feed(text);
+    /// Passes the next `length` bytes to the answer.
+    fn feed_content(&mut self, length: usize) {
+        let marked = &self.input[self.at..self.at + length];
+        self.origins.fed(self.at, marked);
+        let text = self.take(length);
+        let text = self.content.feed(&text);
+        self.origins
+            .came_out(self.content.take_skipped(), text.len());
+        self.emit_content(text);
+    }
+
+    /// Text that waited for a stop string is text.
+    fn flush_content(&mut self) {
+        let text = self.content.flush();
+        self.origins
+            .came_out(self.content.take_skipped(), text.len());
         self.emit_content(text);
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::fields::{Fields, integral};
 use crate::error::ApiError;
+use crate::fields::{Fields, integral};
 
 /// Most entries of `stop`.
 pub const MAX_STOPS: usize = 16;
@@ -91,40 +91,51 @@ impl SamplingFields {
     }
 }
 
-/// Reads `stop`: null, a string, or a list of strings.
-pub(crate) fn read_stop(body: &Fields) -> Result<Vec<String>, ApiError> {
-    let values = match body.get("stop") {
-        None => return Ok(Vec::new()),
-        Some(Value::Array(values)) => values.as_slice(),
-        Some(single @ Value::String(_)) => std::slice::from_ref(single),
-        Some(other) => {
-            let expected = "a string or a list of strings";
-            return Err(ApiError::wrong_type("stop", expected, other));
-        }
-    };
-    if values.len() > MAX_STOPS {
-        let message = format!(
-            "stop has {} strings; the limit is {MAX_STOPS}",
-            values.len()
-        );
-        return Err(ApiError::invalid_value("stop", message));
-    }
-    let mut stops = Vec::with_capacity(values.len());
-    for (i, value) in values.iter().enumerate() {
-        let path = format!("stop[{i}]");
-        let Value::String(text) = value else {
-            return Err(ApiError::wrong_type(&path, "a string", value));
-        };
+/// Reads a stop list such as `stop`: null, a string, or a list of strings.
+pub(crate) fn read_stop(body: &Fields, name: &str) -> Result<Vec<String>, ApiError> {
+    let stops = read_strings(body, name, MAX_STOPS)?.unwrap_or_default();
+    for (i, text) in stops.iter().enumerate() {
         if text.is_empty() || text.len() > MAX_STOP_BYTES {
+            let path = format!("{name}[{i}]");
             let message = format!(
                 "{path} must have 1 to {MAX_STOP_BYTES} bytes, but has {}",
                 text.len()
             );
             return Err(ApiError::invalid_value(&path, message));
         }
-        stops.push(text.clone());
     }
     Ok(stops)
+}
+
+/// Reads a string or a list of at most `limit` strings.
+pub(crate) fn read_strings(
+    fields: &Fields,
+    name: &str,
+    limit: usize,
+) -> Result<Option<Vec<String>>, ApiError> {
+    let path = fields.path_of(name);
+    let values = match fields.union(name, &["string", "array", "null"]) {
+        None => return Ok(None),
+        Some(Value::Array(values)) => values.as_slice(),
+        Some(single @ Value::String(_)) => std::slice::from_ref(single),
+        Some(other) => {
+            let expected = "a string or a list of strings";
+            return Err(ApiError::wrong_type(&path, expected, other));
+        }
+    };
+    if values.len() > limit {
+        let message = format!("{path} has {} strings; the limit is {limit}", values.len());
+        return Err(ApiError::invalid_value(&path, message));
+    }
+    let texts = values.iter().enumerate().map(|(i, value)| match value {
+        Value::String(text) => Ok(text.clone()),
+        other => Err(ApiError::wrong_type(
+            &format!("{path}[{i}]"),
+            "a string",
+            other,
+        )),
+    });
+    texts.collect::<Result<_, _>>().map(Some)
 }
 
 fn read_stop_token_ids(body: &Fields) -> Result<Option<Vec<u32>>, ApiError> {

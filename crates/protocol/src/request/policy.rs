@@ -3,18 +3,16 @@
 
 use serde_json::Value;
 
-use super::fields::Fields;
 use crate::error::ApiError;
+use crate::fields::Fields;
 
 /// Accepted and without effect: they do not change what the model says.
 pub const IGNORED_FIELDS: &[&str] = &[
-    "cache_salt",
     "client_metadata",
     "include_obfuscation",
     "metadata",
     "moderation",
     "prediction",
-    "priority",
     "prompt_cache_key",
     "prompt_cache_options",
     "prompt_cache_retention",
@@ -40,30 +38,21 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &[&str])] = &[
     ("documents", &["[]"]),
     ("dry_multiplier", &["0"]),
     ("dynatemp_range", &["0"]),
-    ("ebnf", &[]),
     ("echo", &["false"]),
     ("function_call", &["\"none\"", "\"auto\""]),
     ("functions", &["[]"]),
-    ("grammar", &["\"\""]),
-    ("guided_choice", &[]),
-    ("guided_grammar", &[]),
-    ("guided_json", &[]),
-    ("guided_regex", &[]),
-    ("include_reasoning", &["true"]),
     ("include_stop_str_in_output", &["false"]),
-    ("json_schema", &[]),
     ("length_penalty", &["1"]),
     ("logits_processors", &["[]"]),
-    ("logprobs", &["false", "0"]),
     ("min_new_tokens", &["0"]),
     ("mirostat", &["0"]),
     ("mm_processor_kwargs", &["{}"]),
     ("modalities", &["[\"text\"]"]),
+    ("n_predict", &["-1"]),
     ("n_probs", &["0"]),
     ("no_stop_trim", &["false"]),
     ("prompt_logprobs", &["false", "0"]),
-    ("reasoning_budget", &["-1"]),
-    ("regex", &[]),
+    ("reasoning_format", &["\"auto\"", "\"deepseek\""]),
     ("repeat_penalty", &["1"]),
     ("return_token_ids", &["false"]),
     ("return_tokens_as_token_ids", &["false"]),
@@ -72,23 +61,24 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &[&str])] = &[
     ("skip_special_tokens", &["true"]),
     ("stop_regex", &["[]"]),
     ("structural_tag", &[]),
-    ("structured_outputs", &["{}"]),
     ("suffix", &["\"\""]),
     ("tfs_z", &["1"]),
-    ("thinking_budget", &["-1"]),
-    ("thinking_token_budget", &["-1"]),
     ("top_a", &["0"]),
-    ("top_logprobs", &["0"]),
     ("truncate_prompt_tokens", &["-1"]),
     ("typical_p", &["1"]),
     ("use_beam_search", &["false"]),
     ("xtc_probability", &["0"]),
 ];
 
-/// Refuses every unsupported field that is set to something with an effect.
-pub(crate) fn refuse_unsupported(body: &Fields) -> Result<(), ApiError> {
-    for (name, neutral) in UNSUPPORTED_FIELDS {
-        if let Some(value) = body.get(name)
+/// Fields above that completions do take.
+const OF_COMPLETIONS: &[&str] = &["best_of", "echo", "suffix"];
+
+/// Refuses every unsupported field that is set to something with an effect. `raw` prompts have a
+/// few fields of their own.
+pub(crate) fn refuse_unsupported(body: &Fields, raw: bool) -> Result<(), ApiError> {
+    let fields = UNSUPPORTED_FIELDS.iter();
+    for (name, neutral) in fields.filter(|(name, _)| !(raw && OF_COMPLETIONS.contains(name))) {
+        if let Some(value) = body.peek(name)
             && !neutral.iter().any(|text| same_value(text, value))
         {
             let message = match *name {

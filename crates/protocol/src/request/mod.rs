@@ -1,0 +1,338 @@
+//! The request that all surfaces map to. Chat completions, completions, responses and messages
+//! differ in how they spell a request; from here on they are the same.
+
+mod constraint;
+mod policy;
+mod sampling;
+mod thinking;
+mod tools;
+
+use self::policy::refuse_unsupported;
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::messages::Message;
+use crate::template::RenderOptions;
+
+pub use constraint::Constraint;
+pub use policy::{IGNORED_FIELDS, UNSUPPORTED_FIELDS};
+pub use sampling::SamplingFields;
+pub use thinking::Thinking;
+pub use tools::{Tool, ToolChoice};
+
+pub(crate) use constraint::{read_format, read_text_format};
+pub(crate) use sampling::read_stop;
+pub(crate) use tools::{Forced, Tools, check_tool_name, read_schema, read_tool_choice, read_tools};
+
+/// Most entries of a top list.
+pub const MAX_TOP_LOGPROBS: usize = 20;
+
+/// What a server can do beyond text, tools and sampling. A request for anything that is off is a
+/// 400 `unsupported_parameter`: what changes the answer is never silently left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Most answers per request.
+    pub max_choices: usize,
+    /// Most prompts in a list of prompts.
+    pub max_prompts: usize,
+    /// `logprobs` and `top_logprobs`.
+    pub logprobs: bool,
+    /// Output held to JSON, a schema, a regular expression, a grammar or a choice.
+    pub constraints: bool,
+    /// Forced tool calls, and arguments held to a strict schema.
+    pub forced_calls: bool,
+    /// Thinking ended after a number of tokens.
+    pub thinking_budget: bool,
+    /// Thoughts left out of the answer.
+    pub hidden_reasoning: bool,
+    /// Method and depth of speculation per request.
+    pub speculative: bool,
+    /// The prompt returned with the completion, with its logprobs.
+    pub echo: bool,
+    /// Responses kept, for `previous_response_id`.
+    pub stored_responses: bool,
+}
+
+impl Default for Features {
+    /// One answer, nothing more.
+    fn default() -> Self {
+        Self {
+            max_choices: 1,
+            max_prompts: 1,
+            logprobs: false,
+            constraints: false,
+            forced_calls: false,
+            thinking_budget: false,
+            hidden_reasoning: false,
+            speculative: false,
+            echo: false,
+            stored_responses: false,
+        }
+    }
+}
+
+impl Features {
+    /// Everything that this crate can express.
+    pub fn all() -> Self {
+        Self {
+            max_choices: 8,
+            max_prompts: 64,
+            logprobs: true,
+            constraints: true,
+            forced_calls: true,
+            thinking_budget: true,
+            hidden_reasoning: true,
+            speculative: true,
+            echo: true,
+            stored_responses: true,
+        }
+    }
+}
+
+/// A prompt without messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawPrompt {
+    /// Text to be tokenized as it stands.
+    Text(String),
+    /// Token ids, not yet checked against the vocabulary.
+    Tokens(Vec<u32>),
+}
+
+/// What a streaming client asks for beyond the deltas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Send a last chunk with the usage.
+    pub include_usage: bool,
+    /// Carry the usage so far in every chunk.
+    pub continuous_usage_stats: bool,
+}
+
+/// Speculation as the request wants it; None leaves it to the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Speculative {
+    /// Name of a proposer, or `none`.
+    pub method: Option<String>,
+    /// Most drafted tokens per step; 0 switches speculation off.
+    pub max_drafts: Option<usize>,
+}
+
+/// A checked request, whichever surface it came through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationRequest {
+    /// Requested model; None is the one served.
+    pub model: Option<String>,
+    /// The conversation as sent; [`crate::messages::normalize`] comes next.
+    pub messages: Vec<Message>,
+    /// Prompts in place of messages, each to be answered on its own.
+    pub raw_prompts: Vec<RawPrompt>,
+    /// Server-sent events instead of one body.
+    pub stream: bool,
+    /// Options of the stream; all off unless `stream`.
+    pub stream_options: StreamOptions,
+    /// Answers per prompt.
+    pub n: usize,
+    /// Strings that end the answer.
+    pub stop: Vec<String>,
+    /// Declared functions.
+    pub tools: Vec<Tool>,
+    /// Whether they may be called.
+    pub tool_choice: ToolChoice,
+    /// More than one call in an answer is allowed.
+    pub parallel_tool_calls: bool,
+    /// What the output is held to, after the thoughts.
+    pub constraint: Option<Constraint>,
+    /// Logprobs of the answer's tokens, each with this many of the likeliest.
+    pub logprobs: Option<usize>,
+    /// Send the thoughts.
+    pub include_reasoning: bool,
+    /// Speculation.
+    pub speculative: Speculative,
+    /// Only requests with the same salt share cached prompts.
+    pub cache_salt: Option<String>,
+    /// Requests of a lower number go first.
+    pub priority: i64,
+    /// Remarks for the log: things accepted that may surprise.
+    pub notices: Vec<String>,
+    pub(crate) sampling: SamplingFields,
+    pub(crate) thinking: Thinking,
+}
+
+impl Default for GenerationRequest {
+    /// No prompt, one answer, everything else left to the server.
+    fn default() -> Self {
+        Self {
+            model: None,
+            messages: Vec::new(),
+            raw_prompts: Vec::new(),
+            stream: false,
+            stream_options: StreamOptions::default(),
+            n: 1,
+            stop: Vec::new(),
+            tools: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: true,
+            constraint: None,
+            logprobs: None,
+            include_reasoning: true,
+            speculative: Speculative::default(),
+            cache_salt: None,
+            priority: 0,
+            notices: Vec::new(),
+            sampling: SamplingFields::default(),
+            thinking: Thinking::default(),
+        }
+    }
+}
+
+impl GenerationRequest {
+    /// Reads what all surfaces spell alike; messages, prompts and tools are the surface's.
+    /// `raw` prompts have a few fields of their own.
+    pub(crate) fn read_common(
+        body: &Fields,
+        features: &Features,
+        raw: bool,
+    ) -> Result<Self, ApiError> {
+        let mut notices = Vec::new();
+        refuse_unsupported(body, raw)?;
+        let thinking = Thinking::read(body, features, &mut notices)?;
+        let cache_salt = body.string("cache_salt")?;
+        if cache_salt == Some("") {
+            let message = "cache_salt is empty; leave it out to share the cache with all";
+            return Err(ApiError::invalid_value("cache_salt", message));
+        }
+        Ok(Self {
+            model: body.string("model")?.map(str::to_owned),
+            stream: body.boolean("stream")?.unwrap_or(false),
+            include_reasoning: !thinking.hide,
+            speculative: read_speculative(body, features)?,
+            cache_salt: cache_salt.map(str::to_owned),
+            priority: body.integer("priority", i64::MIN..=i64::MAX)?.unwrap_or(0),
+            sampling: SamplingFields::read(body)?,
+            thinking,
+            notices,
+            ..Self::default()
+        })
+    }
+
+    /// Reads only what shapes the prompt.
+    pub(crate) fn read_for_prompt(body: &Fields, features: &Features) -> Result<Self, ApiError> {
+        let mut notices = Vec::new();
+        let thinking = Thinking::read(body, features, &mut notices)?;
+        let model = body.string("model")?.map(str::to_owned);
+        Ok(Self {
+            model,
+            notices,
+            thinking,
+            ..Self::default()
+        })
+    }
+
+    /// Takes over tools and the choice among them.
+    pub(crate) fn set_tools(
+        &mut self,
+        tools: Tools,
+        choice: (ToolChoice, Option<Forced>),
+    ) -> Result<(), ApiError> {
+        let (tool_choice, forced) = choice;
+        self.notices.extend(tools.notices);
+        self.tools = tools.functions;
+        self.tool_choice = tool_choice;
+        let Some(Forced { names, required }) = forced else {
+            return Ok(());
+        };
+        if self.constraint.is_some() {
+            if !required {
+                let message =
+                    "tool_choice with allowed_tools cannot be combined with an output format";
+                return Err(ApiError::invalid_value("tool_choice", message));
+            }
+            self.notices
+                .push("the output format has no effect: a tool call is forced".to_owned());
+        }
+        self.constraint = Some(Constraint::ToolCall { names, required });
+        Ok(())
+    }
+
+    /// Sampling as asked for; the server fills the gaps.
+    pub fn sampling(&self) -> &SamplingFields {
+        &self.sampling
+    }
+
+    /// Thinking as asked for.
+    pub fn thinking(&self) -> Thinking {
+        self.thinking
+    }
+
+    /// Functions that the model may call: those to show in the prompt and to give to the parser.
+    pub fn active_tools(&self) -> &[Tool] {
+        match self.tool_choice {
+            ToolChoice::Auto | ToolChoice::Required => &self.tools,
+            ToolChoice::None => &[],
+        }
+    }
+
+    /// How to render the prompt. Thoughts of earlier answers stay in it by default when tools are
+    /// in play, so that each prompt of a tool loop extends the one before.
+    pub fn render_options(&self) -> RenderOptions {
+        let preserve = self.thinking.preserve;
+        RenderOptions {
+            enable_thinking: self.thinking.enable,
+            preserve_thinking: preserve.unwrap_or(!self.active_tools().is_empty()),
+            add_generation_prompt: true,
+        }
+    }
+
+    /// Answers to be generated, over all prompts.
+    pub fn choices(&self) -> usize {
+        self.n * self.raw_prompts.len().max(1)
+    }
+}
+
+/// Reads `stream_options`, which have no effect without a stream.
+pub(crate) fn read_stream_options(body: &Fields, stream: bool) -> Result<StreamOptions, ApiError> {
+    let Some(options) = body.object("stream_options")? else {
+        return Ok(StreamOptions::default());
+    };
+    let options = StreamOptions {
+        include_usage: options.boolean("include_usage")?.unwrap_or(false),
+        continuous_usage_stats: options.boolean("continuous_usage_stats")?.unwrap_or(false),
+    };
+    Ok(match stream {
+        true => options,
+        false => StreamOptions::default(),
+    })
+}
+
+/// Reads `n`.
+pub(crate) fn read_choices(body: &Fields, features: &Features) -> Result<usize, ApiError> {
+    const MOST: i64 = 128;
+    let n = body.integer("n", 1..=MOST)?.unwrap_or(1) as usize;
+    match features.max_choices {
+        limit if n <= limit => Ok(n),
+        1 => Err(ApiError::unsupported_parameter(
+            "n",
+            format!("n is {n}, but only one answer per request is supported; send {n} requests"),
+        )),
+        limit => Err(ApiError::invalid_value(
+            "n",
+            format!("n is {n}; the limit is {limit}"),
+        )),
+    }
+}
+
+fn read_speculative(body: &Fields, features: &Features) -> Result<Speculative, ApiError> {
+    const MOST_DRAFTS: i64 = 1024;
+    let Some(fields) = body.object("speculative")? else {
+        return Ok(Speculative::default());
+    };
+    let speculative = Speculative {
+        method: fields.string("method")?.map(str::to_owned),
+        max_drafts: fields
+            .integer("max_drafts", 0..=MOST_DRAFTS)?
+            .map(|drafts| drafts as usize),
+    };
+    if !features.speculative && speculative != Speculative::default() {
+        let message = "speculation per request is not supported; leave it out";
+        return Err(ApiError::unsupported_parameter("speculative", message));
+    }
+    Ok(speculative)
+}

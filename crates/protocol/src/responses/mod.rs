@@ -1,0 +1,15 @@
+//! `POST /v1/responses` (API section 1.14).
+
+mod items;
+mod object;
+mod request;
+mod stream;
+
+pub use object::{
+    ContentPart, IncompleteDetails, InputTokensDetails, OutputItem, OutputTokensDetails,
+    ReasoningText, ResponseError, ResponseObject, ResponseUsage, Status,
+};
+pub use request::{ResponsesRequest, StoredResponse};
+
+pub(crate) use request::{definition, read_responses};
+pub(crate) use stream::ResponsesBuilder;
