@@ -176,6 +176,9 @@ fn yarn_of_the_target() {
     assert!((f64::from(scale) - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-6);
 }
 
+/// Fields to set in a config.
+type Changes<'a> = &'a [(&'a str, &'a str)];
+
 const SLIDING: AttentionMask = AttentionMask {
     causal: true,
     window: Some(48),
@@ -204,7 +207,7 @@ fn masks_of_drafter_variants() {
         ..SLIDING
     };
     let no_types = ("layer_types", "null");
-    let cases: [(&[(&str, &str)], [AttentionMask; 3]); 9] = [
+    let cases: [(Changes, [AttentionMask; 3]); 9] = [
         (&[], [SLIDING, SLIDING, FULL]),
         (&[("is_causal", "true")], [SLIDING, SLIDING, causal]),
         (&[("dflash_config.causal", "false")], [blind, blind, FULL]),
@@ -233,7 +236,7 @@ fn places_of_drafter_fields() {
     assert_eq!(nested.rope.yarn.as_ref().unwrap().factor, 64.0);
     let plain = drafter(&[]);
     assert!(plain.guesses.is_empty());
-    let same: [&[(&str, &str)]; 4] = [
+    let same: [Changes; 4] = [
         &[("block_size", "null"), ("dflash_config.block_size", "16")],
         &[
             ("dflash_config.mask_token_id", "null"),

@@ -1,5 +1,6 @@
 //! The models on Candle's CPU operations: against golden fixtures, over checkpoints that are
 //! broken in many ways, and over ranks.
+#![allow(clippy::unwrap_used)]
 
 mod configs;
 mod demo;
