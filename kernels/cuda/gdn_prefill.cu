@@ -1,84 +1,413 @@
-// A prompt in chunks of 64 rows: the rule of a block, then the block is folded into the state, which
-// stays in shared memory from the first chunk to the last. Grid: (columns, value heads, segments).
-#include "gdn_rule.cuh"
+// A prompt in chunks of 64 rows on the tensor cores: the rule of gdn_rule.cuh for a chain, then the
+// chunk is folded into the state, which stays in registers from the first chunk to the last. Every
+// f32 factor is a sum of two bf16, so products are exact to about 2^-16.
+// Grid: (columns, value heads, segments); 8 warps.
+#include "device.cuh"
+#include "params.h"
 
+constexpr int THREADS = 256;
 constexpr int ROWS = 64;
+constexpr int COLUMNS = PREFILL_COLUMNS;
+constexpr int BLOCKS = ROWS / 16;             // blocks of 16 rows
+constexpr int TILES = COLUMNS / 8;            // tiles of 8 columns: one per warp in the solution
+constexpr int BELOW = 16 * 15 / 2;            // values below the diagonal of a block
+static_assert(TILES == THREADS / 32, "a warp solves one tile of columns");
 
-// state = e^G state + sum_j e^(G - G_j) k_j u_j^T over the rows of the chunk.
-DEVICE void fold(RuleShared<ROWS> &shared, const HeadRows &head) {
-    using S = Shape<ROWS>;
-    const int down = thread_index() / 8, across = thread_index() % 8;
-    static_assert(S::TALL == S::DEPTH, "one key dimension per thread and step");
-    // From here `out` holds e^(G - G_j) u_j: the outputs have been stored.
-    const int last = head.rows - 1;
-    for (int i = thread_index(); i < ROWS * GDN_COLUMNS; i += S::THREADS) {
-        const int row = i / GDN_COLUMNS, column = i % GDN_COLUMNS;
-        float scaled = 0.0f;
-        if (row < head.rows) scaled = expf(shared.decay[last][row]) * shared.u[row][column];
-        shared.out[row][column] = scaled;
+// The high and the low part of a matrix.
+template <int HEIGHT, int WIDTH>
+struct Halves {
+    bf16 at[2][HEIGHT][WIDTH];
+};
+
+struct PrefillShared {
+    union {
+        Halves<ROWS, GDN_DIM> q;
+        struct {
+            Halves<ROWS, ROWS> keys;     // -beta_i D_ij k_j . k_i; inverses on the diagonal
+            Halves<ROWS, ROWS> queries;  // D_ij k_j . q_i
+        } gram;
+    };
+    Halves<ROWS, GDN_DIM> k;
+    union {
+        Halves<GDN_DIM, COLUMNS> state;
+        struct {
+            union {
+                float right[ROWS][COLUMNS];  // beta (v - e^G S^T k)
+                Halves<ROWS, COLUMNS> scaled;  // e^(G - G_j) u_j
+            };
+            Halves<ROWS, COLUMNS> u;
+        };
+    };
+    float below[BLOCKS][BELOW];
+    float beta[ROWS];
+    float decay[2][ROWS];  // G_i, sum of g from the first row on: high and low part
+};
+
+// Sixteen-byte units are swizzled by the row, so that eight rows at one unit hit all banks.
+template <int WIDTH>
+DEVICE bf16 *unit_at(bf16 (*lines)[WIDTH], int row, int unit) {
+    return lines[row] + 8 * (unit ^ (row & 7));
+}
+
+DEVICE unsigned low_part(unsigned high, float x, float y) {
+    return pack(x - low_half(high), y - high_half(high));
+}
+
+// Two values side by side, at an even column.
+template <int HEIGHT, int WIDTH>
+DEVICE void store_pair(Halves<HEIGHT, WIDTH> &to, int row, int column, float x, float y) {
+    const unsigned high = pack(x, y);
+    store<unsigned>(unit_at(to.at[0], row, column / 8) + column % 8, 0, high);
+    store<unsigned>(unit_at(to.at[1], row, column / 8) + column % 8, 0, low_part(high, x, y));
+}
+
+// A lane's part of a 16 x 8 tile: rows `lane / 4` and 8 below, columns `2 (lane % 4)` and next.
+struct Tile {
+    float at[4];
+};
+
+// Operands of a product: 16 x 16 on the left; on the right 16 x 8, high and low part.
+struct Left {
+    unsigned high[4], low[4];
+};
+struct Right {
+    unsigned high[2], low[2];
+};
+
+DEVICE void accumulate(Tile &sum, const Left &a, const Right &b) {
+    multiply_add(sum.at, a.low, b.high[0], b.high[1]);
+    multiply_add(sum.at, a.high, b.low[0], b.low[1]);
+    multiply_add(sum.at, a.high, b.high[0], b.high[1]);
+}
+
+// Rows `row..` and columns `16 step..` of a matrix.
+template <int HEIGHT, int WIDTH>
+DEVICE Left left_of(Halves<HEIGHT, WIDTH> &from, int row, int step, int lane) {
+    Left a;
+    load_matrices(a.high, unit_at(from.at[0], row + lane % 16, 2 * step + lane / 16));
+    load_matrices(a.low, unit_at(from.at[1], row + lane % 16, 2 * step + lane / 16));
+    return a;
+}
+
+// The transpose of rows `16 step..` and columns `column..` of a matrix.
+template <int HEIGHT, int WIDTH>
+DEVICE Left left_of_transposed(Halves<HEIGHT, WIDTH> &from, int column, int step, int lane) {
+    const int row = 16 * step + lane / 16 * 8 + lane % 8, unit = column / 8 + lane / 8 % 2;
+    Left a;
+    load_matrices_transposed(a.high, unit_at(from.at[0], row, unit));
+    load_matrices_transposed(a.low, unit_at(from.at[1], row, unit));
+    return a;
+}
+
+// Rows `16 step..` and columns `8 tile..` of a matrix: one load brings both parts.
+template <int HEIGHT, int WIDTH>
+DEVICE Right right_of(Halves<HEIGHT, WIDTH> &from, int step, int tile, int lane) {
+    unsigned parts[4];
+    const int row = 16 * step + lane / 8 % 2 * 8 + lane % 8;
+    load_matrices_transposed(parts, unit_at(from.at[lane / 16], row, tile));
+    return Right{{parts[0], parts[1]}, {parts[2], parts[3]}};
+}
+
+// The transpose of rows `8 tile..` and columns `16 step..`.
+template <int HEIGHT, int WIDTH>
+DEVICE Right right_of_transposed(Halves<HEIGHT, WIDTH> &from, int step, int tile, int lane) {
+    unsigned parts[4];
+    const int row = 8 * tile + lane % 8, unit = 2 * step + lane / 8 % 2;
+    load_matrices(parts, unit_at(from.at[lane / 16], row, unit));
+    return Right{{parts[0], parts[1]}, {parts[2], parts[3]}};
+}
+
+// A chunk as one value head sees it.
+struct Chunk {
+    const GdnParams &p;
+    int first;
+    int rows;
+    int head;
+    int column;  // first of COLUMNS
+    int lane;
+
+    DEVICE long long key(int row) const {
+        const int key_head = head / (p.value_heads / p.key_heads);
+        return ((long long)(first + row) * p.key_heads + key_head) * GDN_DIM;
     }
-    const float from_state = expf(shared.decay[last][ROWS]);
-    for (int step = 0; step < S::STEPS; step++) {
-        wait_copies<S::STAGES - 2>();
-        sync_block();
-        if (step + S::STAGES - 1 < S::STEPS) copy_left(shared, head, step + S::STAGES - 1);
-        commit_copies();
-        const float(*keys)[S::LINE] = shared.left[step % S::STAGES];
-        float *line = shared.state[step * S::DEPTH + down];
-        Float4 sum = load<Float4>(line, across);
+    DEVICE long long gate(int row) const {
+        return (long long)(first + row) * p.value_heads + head;
+    }
+    DEVICE long long value(int row) const { return gate(row) * GDN_DIM + column; }
+};
+
+// A warp takes every eighth row, a lane four of its columns; rows beyond the chunk become zeros.
+DEVICE void load_keys(Halves<ROWS, GDN_DIM> &to, const float *from, const Chunk &chunk) {
+    constexpr int WARPS = THREADS / 32;
+    const int warp = thread_index() / 32, column = 4 * chunk.lane;
+    Float4 x[ROWS / WARPS];
 #pragma unroll
-        for (int c = 0; c < 4; c++) sum.at[c] *= from_state;
-#pragma unroll 8
-        for (int j = 0; j < ROWS; j++) {
-            const float key = keys[j][down];
-            const Float4 u = load<Float4>(shared.out[j], across);
+    for (int i = 0; i < ROWS / WARPS; i++) {
+        const int row = warp + WARPS * i;
+        x[i] = Float4{};
+        if (row < chunk.rows) x[i] = load<Float4>(from + chunk.key(row) + column, 0);
+    }
 #pragma unroll
-            for (int c = 0; c < 4; c++) sum.at[c] += key * u.at[c];
-        }
-        store<Float4>(line, across, sum);
+    for (int i = 0; i < ROWS / WARPS; i++) {
+        store_pair(to, warp + WARPS * i, column, x[i].at[0], x[i].at[1]);
+        store_pair(to, warp + WARPS * i, column + 2, x[i].at[2], x[i].at[3]);
     }
 }
 
-DEVICE void start_left(RuleShared<ROWS> &shared, const HeadRows &head) {
-    for (int step = 0; step < Shape<ROWS>::STAGES - 1; step++) {
-        copy_left(shared, head, step);
-        commit_copies();
+// Gates of the chunk and sums of log decays, by one warp, two rows to a lane. The sums are kept in
+// two parts, so that differences of large sums are exact enough.
+DEVICE void load_gates(PrefillShared &shared, const Chunk &chunk) {
+    const int lane = chunk.lane;
+    double g[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int row = 2 * lane + i;
+        const bool valid = row < chunk.rows;
+        g[i] = valid ? chunk.p.g[chunk.gate(row)] : 0.0f;
+        shared.beta[row] = valid ? chunk.p.beta[chunk.gate(row)] : 0.0f;
     }
+    double before = 0.0, total = g[0] + g[1];
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+        const float high = (float)total, low = (float)(total - high);
+        const double other = (double)shuffle_xor(high, lanes) + (double)shuffle_xor(low, lanes);
+        if (lane & lanes) before += other;
+        total += other;
+    }
+    const double sums[2] = {before + g[0], before + g[0] + g[1]};
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float high = (float)sums[i];
+        shared.decay[0][2 * lane + i] = high;
+        shared.decay[1][2 * lane + i] = (float)(sums[i] - high);
+    }
+}
+
+// e^(G_i - G_j), and e^G_i.
+DEVICE float decay_between(const PrefillShared &shared, int i, int j) {
+    return expf((shared.decay[0][i] - shared.decay[0][j]) +
+                (shared.decay[1][i] - shared.decay[1][j]));
+}
+DEVICE float decay_from_state(const PrefillShared &shared, int i) {
+    return expf(shared.decay[0][i] + shared.decay[1][i]);
+}
+
+// Products of a warp's 16 rows (keys or queries) with the state and with the keys.
+struct Products {
+    Tile state[TILES];
+    Tile gram[ROWS / 8];
+};
+
+DEVICE void multiply_rows(Products &products, PrefillShared &shared, bool keys, int block,
+                          int lane) {
+#pragma unroll 1
+    for (int step = 0; step < GDN_DIM / 16; step++) {
+        const Left a = keys ? left_of(shared.k, 16 * block, step, lane)
+                            : left_of(shared.q, 16 * block, step, lane);
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+            accumulate(products.state[n], a, right_of(shared.state, step, n, lane));
+#pragma unroll
+        for (int n = 0; n < ROWS / 8; n++)
+            if (n / 2 <= block)
+                accumulate(products.gram[n], a, right_of_transposed(shared.k, step, n, lane));
+    }
+}
+
+// Decays and masks. Key rows leave their right sides and the system in shared memory, query rows
+// keep what comes from the state.
+DEVICE void place(Products &products, PrefillShared &shared, const Chunk &chunk, bool keys,
+                  int block) {
+    const int lane = chunk.lane;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int i = 16 * block + lane / 4 + 8 * half;
+        const float from_state = decay_from_state(shared, i), beta = shared.beta[i];
+#pragma unroll
+        for (int n = 0; n < ROWS / 8; n++) {
+            if (n / 2 > block) continue;
+            const int column = 8 * n + 2 * (lane % 4);
+            float pair[2];
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int j = column + c;
+                const bool seen = keys ? j < i : j <= i;
+                float value = seen ? decay_between(shared, i, j) * products.gram[n].at[2 * half + c]
+                                   : 0.0f;
+                if (keys) value *= -beta;
+                if (keys && seen && n / 2 == block) {
+                    const int down = i % 16;
+                    shared.below[block][down * (down - 1) / 2 + j % 16] = -value;
+                }
+                pair[c] = value;
+            }
+            store_pair(keys ? shared.gram.keys : shared.gram.queries, i, column, pair[0], pair[1]);
+        }
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            const int column = 8 * n + 2 * (lane % 4);
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                float &value = products.state[n].at[2 * half + c];
+                value *= from_state;
+                if (!keys) continue;
+                float v = 0.0f;
+                if (i < chunk.rows) v = chunk.p.v[chunk.value(i) + column + c];
+                shared.right[i][column + c] = beta * (v - value);
+            }
+        }
+    }
+}
+
+// Inverses of the four unit lower triangular blocks on the diagonal: two warps, a column per lane.
+DEVICE void invert_diagonal(PrefillShared &shared) {
+    const int block = thread_index() / 16, column = thread_index() % 16;
+    float x[16];
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        x[i] = i == column ? 1.0f : 0.0f;
+#pragma unroll
+        for (int j = 0; j < i; j++) x[i] -= shared.below[block][i * (i - 1) / 2 + j] * x[j];
+        const bf16 high = to_bf16(x[i]);
+        const int row = 16 * block + i, at = 16 * block + column;
+        unit_at(shared.gram.keys.at[0], row, at / 8)[at % 8] = high;
+        unit_at(shared.gram.keys.at[1], row, at / 8)[at % 8] = to_bf16(x[i] - to_float(high));
+    }
+}
+
+DEVICE void store_tile(Halves<ROWS, COLUMNS> &to, int block, int tile, const Tile &x, int lane) {
+    const int column = 8 * tile + 2 * (lane % 4);
+    store_pair(to, 16 * block + lane / 4, column, x.at[0], x.at[1]);
+    store_pair(to, 16 * block + lane / 4 + 8, column, x.at[2], x.at[3]);
+}
+
+// Block by block: u_b = inverse_b (right_b + sum of keys_bc u_c over c < b). Columns do not mix, so
+// a warp solves its own without waiting for another.
+DEVICE void solve(Tile (&u)[BLOCKS], PrefillShared &shared, int lane) {
+    const int tile = thread_index() / 32;
+    const int column = 8 * tile + 2 * (lane % 4);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+        const float *upper = shared.right[16 * b + lane / 4] + column;
+        const float *lower = shared.right[16 * b + lane / 4 + 8] + column;
+        Tile right = {{upper[0], upper[1], lower[0], lower[1]}};
+#pragma unroll
+        for (int c = 0; c < b; c++)
+            accumulate(right, left_of(shared.gram.keys, 16 * b, c, lane), right_of(shared.u, c, tile, lane));
+        store_tile(shared.u, b, tile, right, lane);
+        sync_warp();
+        u[b] = Tile{};
+        accumulate(u[b], left_of(shared.gram.keys, 16 * b, b, lane), right_of(shared.u, b, tile, lane));
+        sync_warp();
+        store_tile(shared.u, b, tile, u[b], lane);
+        sync_warp();
+    }
+}
+
+// Outputs of a warp's 16 query rows.
+DEVICE void write_out(Products &products, PrefillShared &shared, const Chunk &chunk, int block) {
+    const int lane = chunk.lane;
+#pragma unroll 1
+    for (int step = 0; step <= block; step++) {
+        const Left a = left_of(shared.gram.queries, 16 * block, step, lane);
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+            accumulate(products.state[n], a, right_of(shared.u, step, n, lane));
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = 16 * block + lane / 4 + 8 * half;
+        if (row >= chunk.rows) continue;
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            const long long at = chunk.value(row) + 8 * n + 2 * (lane % 4);
+            const Tile &x = products.state[n];
+            store<unsigned>(chunk.p.out, at / 2, pack(x.at[2 * half], x.at[2 * half + 1]));
+        }
+    }
+}
+
+// A warp's 16 key dimensions of the state: e^G S + sum_j k_j (e^(G - G_j) u_j)^T.
+DEVICE void fold(Tile (&state)[TILES], PrefillShared &shared, int last, int lane) {
+    const int warp = thread_index() / 32;
+    const float from_state = decay_from_state(shared, last);
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) state[n].at[c] *= from_state;
+#pragma unroll 1
+    for (int step = 0; step < BLOCKS; step++) {
+        const Left a = left_of_transposed(shared.k, 16 * warp, step, lane);
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+            accumulate(state[n], a, right_of(shared.scaled, step, n, lane));
+    }
+}
+
+DEVICE void prefill_chunk(Tile (&state)[TILES], PrefillShared &shared, const Chunk &chunk) {
+    const int warp = thread_index() / 32, lane = chunk.lane;
+    const bool keys = warp < BLOCKS;
+    const int block = warp % BLOCKS, last = chunk.rows - 1;
+    load_keys(shared.k, chunk.p.k, chunk);
+    load_keys(shared.q, chunk.p.q, chunk);
+    if (warp == 0) load_gates(shared, chunk);
+#pragma unroll
+    for (int n = 0; n < TILES; n++) {
+        const int column = 8 * n + 2 * (lane % 4), key = 16 * warp + lane / 4;
+        store_pair(shared.state, key, column, state[n].at[0], state[n].at[1]);
+        store_pair(shared.state, key + 8, column, state[n].at[2], state[n].at[3]);
+    }
+    sync_block();
+    Products products = {};
+    multiply_rows(products, shared, keys, block, lane);
+    sync_block();  // queries and state make room
+    place(products, shared, chunk, keys, block);
+    sync_block();
+    if (warp < 2) invert_diagonal(shared);
+    sync_block();
+    Tile u[BLOCKS];
+    solve(u, shared, lane);
+    sync_block();  // the right sides make room
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+        const int row = 16 * b + lane / 4;
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const int at = min_of(row + 8 * (c / 2), last);  // beyond the last, u is zero
+            u[b].at[c] *= decay_between(shared, last, at);
+        }
+        store_tile(shared.scaled, b, warp, u[b], lane);
+    }
+    if (!keys) write_out(products, shared, chunk, block);
+    sync_block();
+    fold(state, shared, last, lane);
+    sync_block();
 }
 
 DEVICE void gdn_prefill(const GdnParams &p) {
-    using S = Shape<ROWS>;
-    RuleShared<ROWS> &shared = shared_as<RuleShared<ROWS>>();
+    PrefillShared &shared = shared_as<PrefillShared>();
     const Segment segment = p.tables.segments[block_z()];
-    const int value_head = block_y(), column = block_x() * GDN_COLUMNS;
-    const int warp = thread_index() / 32, lane = thread_index() % 32;
     if (segment.rows == 0) return;
+    const int value_head = block_y(), first_column = block_x() * COLUMNS;
+    const int warp = thread_index() / 32, lane = thread_index() % 32;
     const long long slot_head = (long long)segment.slot * p.value_heads + value_head;
-    float *state = p.state + slot_head * GDN_DIM * GDN_DIM + column;
-    copy_state<S::THREADS>(shared, state);
+    float *own = p.state + (slot_head * GDN_DIM + 16 * warp + lane / 4) * GDN_DIM + first_column +
+                 2 * (lane % 4);
+    Tile state[TILES];
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) state[n].at[c] = own[(c / 2 * 8) * GDN_DIM + 8 * n + c % 2];
     for (int done = 0; done < segment.rows; done += ROWS) {
-        const HeadRows head = {p, segment.first + done, min_of(ROWS, segment.rows - done),
-                               value_head, column};
-        start_left(shared, head);
-        load_rows(shared, head, false);
-        sync_block();
-        sum_decays(shared, head.rows);
-        multiply(shared, head);
-        solve(shared, head.rows);
-        sync_block();
-        start_left(shared, head);  // the Gram matrices are done with
-        for (int i = warp; i < head.rows; i += S::THREADS / 32)
-            store<bf16>(p.out, head.value(i) + lane, to_bf16(shared.out[i][lane]));
-        sync_block();
-        fold(shared, head);
-        wait_copies<0>();
-        sync_block();
+        // Opaque, so that addresses are computed anew instead of being kept in registers.
+        const Chunk chunk = {p, segment.first + done, min_of(ROWS, segment.rows - done), value_head,
+                             first_column, opaque(lane)};
+        prefill_chunk(state, shared, chunk);
     }
-    for (int i = thread_index(); i < GDN_DIM * GDN_COLUMNS / 4; i += S::THREADS) {
-        const int key = i / (GDN_COLUMNS / 4), unit = i % (GDN_COLUMNS / 4);
-        store<Float4>(state + key * GDN_DIM, unit, load<Float4>(shared.state[key], unit));
-    }
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) own[(c / 2 * 8) * GDN_DIM + 8 * n + c % 2] = state[n].at[c];
 }
 
-KERNEL(gdn_prefill_chunks, Shape<ROWS>::THREADS, 1, sizeof(RuleShared<ROWS>), GdnParams,
-       gdn_prefill)
+KERNEL(gdn_prefill_chunks, THREADS, 1, sizeof(PrefillShared), GdnParams, gdn_prefill)

@@ -56,6 +56,12 @@ DEVICE unsigned round_pair(float lo, float hi) {
     return pair;
 }
 
+// `x`, which the compiler then knows nothing about.
+DEVICE int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // 2^x, two units in the last place.
 DEVICE float fast_exp2(float x) {
     float y;

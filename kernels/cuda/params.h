@@ -10,6 +10,8 @@ constexpr int BLOCK_TOKENS = 16;
 constexpr int GDN_DIM = 128;
 // Columns of the state that one block of threads works on.
 constexpr int GDN_COLUMNS = 32;
+// As before, in a prompt.
+constexpr int PREFILL_COLUMNS = 64;
 // Taps of the convolution.
 constexpr int TAPS = 4;
 // Packed (row, query head) pairs of one attention tile.

@@ -48,7 +48,6 @@ pub struct HeadNorms<'a> {
 
 /// Queries into `q` (unless there are none), keys and values into the cache.
 pub fn prepare(
-    op: &'static str,
     driver: &dyn Driver,
     dims: AttentionDims,
     proj: &Buf,
@@ -57,6 +56,11 @@ pub fn prepare(
     q: Option<&Buf>,
     kv: &Kv,
 ) -> Result<()> {
+    let op = if q.is_some() {
+        "attention_prepare"
+    } else {
+        "kv_append"
+    };
     check_attention(op, dims)?;
     check_cache(op, dims.kv(), pass, kv)?;
     let (n, head) = (pass.facts.rows, dims.head_dim);

@@ -10,7 +10,7 @@ use crate::kernel::{
     CONV_COMMIT, GDN_COMMIT, GDN_PREFILL, GDN_PREPARE, GDN_VERIFY_16, GDN_VERIFY_32, GDN_VERIFY_64,
 };
 use crate::params::{
-    ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams, GdnPrepareParams, TREE_ROWS,
+    ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams, GdnPrepareParams, PREFILL_COLUMNS, TREE_ROWS,
 };
 use crate::tables::Pass;
 
@@ -109,8 +109,8 @@ fn params(
     })
 }
 
-fn rule_grid(dims: GdnDims, pass: &Pass) -> [usize; 3] {
-    [GDN_DIM / GDN_COLUMNS, dims.value_heads, pass.facts.segments]
+fn grid(slices: usize, dims: GdnDims, pass: &Pass) -> [usize; 3] {
+    [slices, dims.value_heads, pass.facts.segments]
 }
 
 pub fn verify(
@@ -131,7 +131,8 @@ pub fn verify(
         _ => GDN_VERIFY_64,
     };
     // SAFETY: all buffers, slots and the number of rows were checked.
-    unsafe { kernel.launch(driver, rule_grid(dims, pass), &params) }.map_err(in_op(op))
+    unsafe { kernel.launch(driver, grid(GDN_DIM / GDN_COLUMNS, dims, pass), &params) }
+        .map_err(in_op(op))
 }
 
 pub fn prefill(
@@ -147,7 +148,8 @@ pub fn prefill(
     check_slots(op, pass, state, true)?;
     let params = params(op, dims, rows, pass, state, Some(out))?;
     // SAFETY: all buffers and slots were checked.
-    unsafe { GDN_PREFILL.launch(driver, rule_grid(dims, pass), &params) }.map_err(in_op(op))
+    unsafe { GDN_PREFILL.launch(driver, grid(GDN_DIM / PREFILL_COLUMNS, dims, pass), &params) }
+        .map_err(in_op(op))
 }
 
 /// `most` is the longest path of kept rows.
@@ -163,9 +165,9 @@ pub fn commit(
     check_slots(op, pass, state, true)?;
     check_index(op, "kept rows of a segment", most, TREE_ROWS + 1)?;
     let params = params(op, dims, rows, pass, state, None)?;
-    let grid = [GDN_DIM / COMMIT_KEYS, dims.value_heads, pass.facts.segments];
     // SAFETY: all buffers, slots and the number of rows were checked.
-    unsafe { GDN_COMMIT.launch(driver, grid, &params) }.map_err(in_op(op))
+    unsafe { GDN_COMMIT.launch(driver, grid(GDN_DIM / COMMIT_KEYS, dims, pass), &params) }
+        .map_err(in_op(op))
 }
 
 pub fn conv_commit(

@@ -340,14 +340,13 @@ impl Ops for CudaOps {
         q: &mut Buf,
         kv: &mut Kv,
     ) -> Result<()> {
-        let op = "attention_prepare";
-        let pass = self.tables.pass(op, batch)?;
+        let pass = self.tables.pass("attention_prepare", batch)?;
         let norms = HeadNorms {
             q_norm: Some(q_norm),
             k_norm,
             rope,
         };
-        attention::prepare(op, &*self.driver, dims, proj, &norms, &pass, Some(q), kv)
+        attention::prepare(&*self.driver, dims, proj, &norms, &pass, Some(q), kv)
     }
 
     fn kv_append(
@@ -359,14 +358,13 @@ impl Ops for CudaOps {
         batch: &Batch,
         kv: &mut Kv,
     ) -> Result<()> {
-        let op = "kv_append";
-        let pass = self.tables.pass(op, batch)?;
+        let pass = self.tables.pass("kv_append", batch)?;
         let norms = HeadNorms {
             q_norm: None,
             k_norm,
             rope,
         };
-        attention::prepare(op, &*self.driver, dims, proj, &norms, &pass, None, kv)
+        attention::prepare(&*self.driver, dims, proj, &norms, &pass, None, kv)
     }
 
     fn attention(

@@ -10,6 +10,8 @@ pub const BLOCK_TOKENS: usize = 16;
 pub const GDN_DIM: usize = 128;
 /// Columns of the state that one block of threads works on.
 pub const GDN_COLUMNS: usize = 32;
+/// As before, in a prompt.
+pub const PREFILL_COLUMNS: usize = 64;
 /// Taps of the convolution.
 pub const TAPS: usize = 4;
 /// Packed (row, query head) pairs of one attention tile.

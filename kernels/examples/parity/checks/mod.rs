@@ -70,7 +70,7 @@ impl Checks<'_> {
         self.scale == Scale::Full
     }
 
-    /// Runs one case; `run` gives the distance of each output and its tolerance.
+    /// Runs one case; `run` gives the distance of each output and its tolerance, an outcome each.
     fn case(
         &mut self,
         op: &'static str,
@@ -84,15 +84,17 @@ impl Checks<'_> {
             tolerance,
             failure,
         };
-        let worst = match run(&mut self.devices) {
+        match run(&mut self.devices) {
             Ok(outputs) => {
-                let worse = |a: &(f64, f64), b: &(f64, f64)| (a.0 / a.1).total_cmp(&(b.0 / b.1));
-                let (error, tolerance) = outputs.into_iter().max_by(worse).unwrap_or((0.0, 1.0));
-                outcome(error, tolerance, None)
+                let outputs = outputs.into_iter();
+                self.outcomes
+                    .extend(outputs.map(|(error, tolerance)| outcome(error, tolerance, None)));
             }
-            Err(error) => outcome(f64::INFINITY, 0.0, Some(error.to_string())),
-        };
-        self.outcomes.push(worst);
+            Err(error) => {
+                let failure = Some(error.to_string());
+                self.outcomes.push(outcome(f64::INFINITY, 0.0, failure));
+            }
+        }
     }
 }
 
