@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use volley_model::{Checkpoint, Drafter, HiddenRows, Limits, Mtp, Target, inspect};
 use volley_ops_candle::CandleOps;
 
-use crate::golden::{Golden, Text, argmax, assert_close, cpu};
+use crate::golden::{Golden, Text, argmax, assert_logits, cpu};
 
 const LIMITS: Limits = Limits {
     max_rows: 512,
@@ -48,7 +48,7 @@ fn logits_of_chats_equal_hugging_face() {
         let logits = Text::new(1, LIMITS.blocks).prefill(&ops, &mut target, &ids);
         let expected = golden.floats(&format!("chat{chat}.logits"));
         let last = &logits[logits.len() - expected.len()..];
-        assert_close(&format!("chat {chat}"), last, &expected);
+        assert_logits(&format!("chat {chat}"), last, &expected);
     }
 }
 

@@ -7,8 +7,8 @@ use volley_model::{Checkpoint, Limits, Target};
 use volley_ops::{Batch, Ops, Segment};
 use volley_ops_candle::CandleOps;
 
-/// Difference allowed per value, plus as much relative to the value. Fixtures themselves agree
-/// with float64 to 2e-4, and every mistake they are made to catch moves a value by 0.07 or more.
+/// Difference allowed per value: absolute for logits, plus as much relative to the value for
+/// inner states. Every mistake the fixtures are made to catch moves a value by 0.03 or more.
 pub const TOLERANCE: f32 = 1e-4;
 
 pub const LIMITS: Limits = Limits {
@@ -73,6 +73,14 @@ pub fn difference(a: &[f32], b: &[f32]) -> f32 {
         .zip(b)
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, f32::max)
+}
+
+/// Logits against those of transformers: within `TOLERANCE`, whatever their size.
+#[track_caller]
+pub fn assert_logits(what: &str, found: &[f32], expected: &[f32]) {
+    let difference = difference(found, expected);
+    println!("{what}: largest difference {difference:e}");
+    assert!(difference <= TOLERANCE, "{what}: off by {difference:e}");
 }
 
 #[track_caller]
