@@ -216,6 +216,7 @@ impl ResponsesBuilder {
         };
         let index = self.output.len();
         let item = self.item(&open, status);
+        let half_a_call = matches!(open, Open::Call { .. }) && status != Status::Completed;
         match &open {
             Open::Reasoning { id, text } => {
                 let done =
@@ -231,6 +232,8 @@ impl ResponsesBuilder {
                     json!({"item_id": id, "output_index": index, "content_index": 0, "part": part});
                 events.push(self.event("response.content_part.done", done));
             }
+            // Clients may take this event as the word to make the call.
+            Open::Call { .. } if half_a_call => {}
             Open::Call {
                 id,
                 name,
@@ -240,7 +243,6 @@ impl ResponsesBuilder {
         }
         let done = json!({"output_index": index, "item": item});
         events.push(self.event("response.output_item.done", done));
-        let half_a_call = matches!(open, Open::Call { .. }) && status != Status::Completed;
         if !half_a_call {
             self.output.push(item);
         }

@@ -1,0 +1,492 @@
+//! Requests: B37 to B50, B70, B77, B84 to B90, B94, B96.
+
+use serde_json::{Value, json};
+use volley_protocol::anthropic::MessagesRequest;
+use volley_protocol::completions::CompletionRequest;
+use volley_protocol::messages::{Role, normalize};
+use volley_protocol::openai::{ChatRequest, StreamOptions};
+use volley_protocol::request::RawPrompt;
+use volley_protocol::responses::ResponsesRequest;
+use volley_protocol::template::ChatTemplate;
+use volley_protocol::{ApiError, Features, GenerationRequest, Surface};
+
+pub(super) fn chat(fields: Value) -> Result<GenerationRequest, ApiError> {
+    let mut body = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    ChatRequest::from_json_with(body.to_string().as_bytes(), &Features::all())
+}
+
+fn completion(fields: Value) -> Result<CompletionRequest, ApiError> {
+    CompletionRequest::from_json(fields.to_string().as_bytes(), &Features::all())
+}
+
+fn messages(body: &Value) -> GenerationRequest {
+    let read = MessagesRequest::from_json(body.to_string().as_bytes(), &Features::all());
+    read.unwrap().generation
+}
+
+pub(super) fn responses(body: &Value) -> Result<GenerationRequest, ApiError> {
+    let read = ResponsesRequest::from_json(body.to_string().as_bytes(), &Features::all());
+    read.map(|request| request.generation)
+}
+
+fn prompt(request: &GenerationRequest) -> String {
+    let template = ChatTemplate::new(include_str!("../../data/qwen3_6.jinja")).unwrap();
+    let messages = normalize(request.messages.clone()).unwrap();
+    template
+        .render(&messages, request.active_tools(), request.render_options())
+        .unwrap()
+}
+
+#[track_caller]
+pub(super) fn refused<T: std::fmt::Debug>(read: Result<T, ApiError>, param: &str) {
+    let error = read.unwrap_err();
+    assert_eq!(
+        (error.status, error.param.as_deref()),
+        (400, Some(param)),
+        "{error}"
+    );
+}
+
+#[test]
+fn b37_ways_to_say_do_not_think() {
+    let spellings = [
+        json!({"chat_template_kwargs": {"enable_thinking": false}}),
+        json!({"enable_thinking": false}),
+        json!({"reasoning_effort": "none"}),
+        json!({"reasoning": {"effort": "none"}}),
+        json!({"reasoning": {"enabled": false}}),
+        json!({"thinking": {"type": "disabled"}}),
+        json!({"thinking": false}),
+        json!({"thinking_budget": 0}),
+        json!({"reasoning_budget": 0}),
+        json!({"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": false}}),
+    ];
+    for fields in spellings {
+        let request = chat(fields.clone()).unwrap();
+        assert!(
+            prompt(&request).ends_with("<think>\n\n</think>\n\n"),
+            "{fields}"
+        );
+    }
+    let request = responses(&json!({"input": "Hi", "reasoning": {"effort": "none"}})).unwrap();
+    assert!(prompt(&request).ends_with("<think>\n\n</think>\n\n"));
+    let request = chat(json!({"enableThinking": false})).unwrap();
+    assert!(prompt(&request).ends_with("<think>\n"));
+    assert!(
+        request
+            .notices
+            .iter()
+            .any(|notice| notice.contains("enableThinking"))
+    );
+}
+
+#[test]
+fn b40_system_messages_that_are_not_first() {
+    let say = |role: &str, text: &str| json!({"role": role, "content": text});
+    let cases = [
+        vec![say("system", "S1"), say("system", "S2"), say("user", "U1")],
+        vec![
+            say("user", "U1"),
+            say("assistant", "A1"),
+            say("system", "S1"),
+            say("user", "U2"),
+        ],
+        vec![
+            say("developer", "S1"),
+            say("developer", "S2"),
+            say("user", "U1"),
+        ],
+        vec![say("user", "U1"), say("system", "S1")],
+    ];
+    for list in cases {
+        let chat = prompt(&chat(json!({"messages": list})).unwrap());
+        let responses = prompt(&responses(&json!({"input": list})).unwrap());
+        for message in &list {
+            let text = message["content"].as_str().unwrap();
+            assert!(
+                chat.contains(text) && responses.contains(text),
+                "{text} in {chat}"
+            );
+        }
+        assert_eq!(chat, responses);
+    }
+}
+
+#[test]
+fn b41_b44_every_surface_renders_a_tool_loop_alike() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+    let arguments = json!({"a": 3, "b": [1, {"c": true}]});
+    let function = json!({"name": "mul", "description": "Multiplies", "parameters": schema});
+    let call = json!({"id": "c1", "type": "function",
+        "function": {"name": "mul", "arguments": arguments.to_string()}});
+    let from_chat = chat(json!({
+        "enable_thinking": true,
+        "tools": [{"type": "function", "function": function}],
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "3 times?"},
+            {"role": "assistant", "content": null, "reasoning_content": "Use mul.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": null},
+        ],
+    }));
+    let from_responses = responses(&json!({
+        "instructions": "Be brief.",
+        "reasoning": {"effort": "high"},
+        "tools": [{"type": "function", "name": "mul", "description": "Multiplies", "parameters": schema}],
+        "input": [
+            {"role": "user", "content": "3 times?"},
+            {"type": "reasoning", "summary": [], "encrypted_content": null,
+                "content": [{"type": "reasoning_text", "text": "Use mul."}]},
+            {"type": "function_call", "call_id": "c1", "name": "mul", "arguments": arguments.to_string()},
+            {"type": "function_call_output", "call_id": "c1", "output": ""},
+        ],
+    }));
+    let from_messages = messages(&json!({
+        "max_tokens": 5,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "system": "Be brief.",
+        "tools": [{"name": "mul", "description": "Multiplies", "input_schema": schema}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "3 times?"}]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "Use mul.", "signature": "x"},
+                {"type": "tool_use", "id": "c1", "name": "mul", "input": arguments},
+            ]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]},
+        ],
+    }));
+    assert_eq!(from_messages.thinking().budget_tokens, Some(1024));
+    let text = prompt(&from_chat.unwrap());
+    assert!(text.contains("<parameter=a>\n3\n</parameter>"), "{text}");
+    assert!(text.contains("[1, {\"c\": true}]"), "{text}");
+    assert_eq!(prompt(&from_responses.unwrap()), text);
+    assert_eq!(prompt(&from_messages), text);
+}
+
+#[test]
+fn b43_without_a_user_message() {
+    for list in [json!([]), json!([{"role": "system", "content": "S"}])] {
+        let read = chat(json!({"messages": list}));
+        let result = read.and_then(|request| normalize(request.messages));
+        refused(result, "messages");
+    }
+    let trimmed = json!([{"role": "system", "content": "S"},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "content": "r"}]);
+    assert!(prompt(&chat(json!({"messages": trimmed})).unwrap()).contains("<function=f>"));
+}
+
+#[test]
+fn b48_reserved_names_of_the_renderer() {
+    for (name, value) in [
+        ("tokenize", json!(true)),
+        ("messages", json!([])),
+        ("tools", json!([])),
+        ("add_generation_prompt", json!(false)),
+        ("enable_thinking", json!("no")),
+    ] {
+        let path = format!("chat_template_kwargs.{name}");
+        refused(chat(json!({"chat_template_kwargs": {name: value}})), &path);
+    }
+    refused(
+        chat(json!({"chat_template": "{% for i in range(10**9) %}x{% endfor %}"})),
+        "chat_template",
+    );
+}
+
+#[test]
+fn b49_empty_tools_are_no_tools() {
+    let plain = prompt(&chat(json!({})).unwrap());
+    for tools in [json!(null), json!([])] {
+        for choice in [json!(null), json!("none"), json!("auto")] {
+            let request = chat(json!({"tools": tools, "tool_choice": choice})).unwrap();
+            assert_eq!(prompt(&request), plain);
+        }
+        for choice in [
+            json!("required"),
+            json!({"type": "function", "function": {"name": "f"}}),
+        ] {
+            refused(
+                chat(json!({"tools": tools, "tool_choice": choice})),
+                "tool_choice",
+            );
+        }
+    }
+}
+
+#[test]
+fn b70_a_volatile_head_does_not_reach_the_prompt() {
+    let body = |nonce: &str| {
+        let head =
+            format!("x-anthropic-billing-header: cc_version=2.1.x.{nonce}; cc_entrypoint=cli;");
+        messages(&json!({
+            "max_tokens": 5,
+            "system": [{"type": "text", "text": head}, {"type": "text", "text": "You are Claude.",
+                "cache_control": {"type": "ephemeral"}}],
+            "messages": [{"role": "user", "content": "Hi"}],
+        }))
+    };
+    let (a, b) = (body("AAA"), body("BBB"));
+    assert_eq!(prompt(&a), prompt(&b));
+    assert!(prompt(&a).contains("You are Claude.") && !prompt(&a).contains("billing"));
+    assert!(
+        a.notices.iter().any(|notice| notice.contains("billing")),
+        "it is reported"
+    );
+}
+
+#[test]
+fn b77_penalties_out_of_range() {
+    for value in [json!(0), json!(-1)] {
+        refused(
+            chat(json!({"repetition_penalty": value})),
+            "repetition_penalty",
+        );
+    }
+    let not_a_number =
+        br#"{"messages": [{"role": "user", "content": "x"}], "repetition_penalty": NaN}"#;
+    assert_eq!(
+        ChatRequest::from_json(not_a_number).unwrap_err().status,
+        400
+    );
+}
+
+#[test]
+fn b84_stream_options_without_a_stream_are_tolerated() {
+    let asked = json!({"include_usage": true, "continuous_usage_stats": true});
+    for fields in [
+        json!({"stream_options": asked}),
+        json!({"stream": true, "stream_options": null}),
+    ] {
+        assert_eq!(
+            chat(fields).unwrap().stream_options,
+            StreamOptions::default()
+        );
+    }
+}
+
+#[test]
+fn b85_limits_of_the_answer() {
+    for value in [
+        json!(0),
+        json!(-1),
+        json!(1.5),
+        json!("10"),
+        json!(9_223_372_036_854_775_808_u64),
+    ] {
+        for name in ["max_tokens", "max_completion_tokens"] {
+            refused(chat(json!({name: value})), name);
+        }
+        refused(
+            responses(&json!({"input": "Hi", "max_output_tokens": value})),
+            "max_output_tokens",
+        );
+        refused(
+            completion(json!({"prompt": "x", "max_tokens": value})),
+            "max_tokens",
+        );
+    }
+    let both = chat(json!({"max_tokens": 5, "max_completion_tokens": 7})).unwrap();
+    assert_eq!(both.sampling().max_tokens, Some(7));
+}
+
+#[test]
+fn b86_a_prompt_larger_than_the_context() {
+    let error = ApiError::context_length(8192, 8193);
+    let body = Surface::Chat.error_body(&error, None);
+    assert_eq!(body["error"]["code"], "context_length_exceeded");
+    assert!(
+        body["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("maximum context length is 8192 tokens")
+    );
+    assert_eq!(
+        Surface::Messages.error_body(&error, Some("req_1")),
+        json!({"type": "error", "request_id": "req_1", "error": {"type": "invalid_request_error",
+            "message": "prompt is too long: 8193 tokens > 8192 maximum"}})
+    );
+}
+
+#[test]
+fn b87_fan_out_is_bounded() {
+    refused(chat(json!({"n": 1_000_000})), "n");
+    refused(chat(json!({"n": 0})), "n");
+    refused(chat(json!({"n": 9})), "n");
+    assert_eq!(
+        chat(json!({"n": 8, "temperature": 0})).unwrap().choices(),
+        8
+    );
+    refused(
+        completion(json!({"prompt": "x", "best_of": 1_000_000_000})),
+        "best_of",
+    );
+    let many = vec!["x"; 200_000];
+    for prompt in [json!(many), json!([]), json!([[]])] {
+        let read = completion(json!({"prompt": prompt}));
+        assert_eq!(read.unwrap_err().status, 400);
+    }
+    refused(completion(json!({"prompt": [""]})), "prompt[0]");
+    let request = completion(json!({"prompt": ["a", "b"], "n": 2})).unwrap();
+    assert_eq!(request.generation.choices(), 4);
+}
+
+#[test]
+fn b88_token_ids_out_of_range() {
+    for (prompt, param) in [
+        (json!([0, -1]), "prompt[1]"),
+        (json!([1_099_511_627_776_u64]), "prompt[0]"),
+        (json!([1.5]), "prompt[0]"),
+        (json!([1, "x"]), "prompt[1]"),
+        (json!([[1], [2, -3]]), "prompt[1][1]"),
+        (json!(["x", 5]), "prompt[1]"),
+    ] {
+        refused(completion(json!({"prompt": prompt})), param);
+    }
+    refused(chat(json!({"logit_bias": {"abc": 1}})), "logit_bias");
+    refused(chat(json!({"logit_bias": {"5": 101}})), "logit_bias.5");
+    refused(chat(json!({"stop_token_ids": [-1]})), "stop_token_ids[0]");
+    let tokens = completion(json!({"prompt": [[1, 2.0], [3]]})).unwrap();
+    let expected = [RawPrompt::Tokens(vec![1, 2]), RawPrompt::Tokens(vec![3])];
+    assert_eq!(tokens.generation.raw_prompts, expected);
+}
+
+#[test]
+fn b89_b90_bodies_that_are_no_object_or_no_text() {
+    let deep = "[".repeat(100_000);
+    let bodies: [&[u8]; 11] = [
+        b"",
+        b"{",
+        b"\"text\"",
+        b"[1]",
+        b"42",
+        b"null",
+        b"{\"a\":1}trailing",
+        b"{\"messages\": \"\xFF\"}",
+        b"{\"input\": \"\\ud83d\"}",
+        b"{\"prompt\": \"\xC0\xAF\"}",
+        deep.as_bytes(),
+    ];
+    for surface in [
+        Surface::Chat,
+        Surface::Completions,
+        Surface::Responses,
+        Surface::Messages,
+    ] {
+        for body in bodies {
+            let error = surface.read(body, &Features::all()).unwrap_err();
+            assert_eq!((error.status, error.code), (400, Some("invalid_json")));
+        }
+        let error = surface
+            .read(b"\xEF\xBB\xBF{}", &Features::all())
+            .unwrap_err();
+        assert_eq!(error.code, Some("missing_required_parameter"), "{error}");
+    }
+}
+
+#[test]
+fn b94_inline_system_messages_and_unknown_fields() {
+    let request = messages(&json!({
+        "model": "m", "max_tokens": 32000, "stream": true,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi",
+            "cache_control": {"type": "ephemeral"}}]}, {"role": "system", "content": "Extra note"}],
+        "thinking": {"type": "adaptive"},
+        "context_management": {"edits": []},
+        "output_config": {"effort": "high"},
+        "metadata": {"user_id": "u"},
+        "tools": [{"name": "f", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}},
+            {"type": "web_search_20250305", "name": "web_search"}],
+    }));
+    let text = prompt(&request);
+    assert!(
+        text.contains("Extra note") && text.ends_with("<think>\n"),
+        "{text}"
+    );
+    assert_eq!(request.tools.len(), 1);
+    assert!(
+        !request
+            .notices
+            .iter()
+            .any(|notice| notice.contains("unknown")),
+        "{:?}",
+        request.notices
+    );
+    let plain =
+        messages(&json!({"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}));
+    assert!(
+        prompt(&plain).ends_with("</think>\n\n"),
+        "no thoughts unless asked for"
+    );
+}
+
+#[test]
+fn b96_tool_kinds_other_than_function() {
+    let function =
+        |name: &str| json!({"type": "function", "name": name, "parameters": {"type": "object"}});
+    let request = responses(&json!({"input": "Hi", "tools": [
+        function("exec_command"), function("view_image"),
+        {"type": "namespace", "name": "multi_agent_v1", "tools": [function("spawn")]},
+        {"type": "web_search", "external_web_access": false},
+        {"type": "custom", "name": "apply_patch", "description": "Patches",
+            "format": {"type": "grammar", "syntax": "lark", "definition": "start: \"x\""}},
+        {"type": "image_generation"},
+    ]}))
+    .unwrap();
+    let names: Vec<&str> = request
+        .tools
+        .iter()
+        .map(|tool| tool.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        ["exec_command", "view_image", "spawn", "apply_patch"]
+    );
+    let told = |word: &str| request.notices.iter().any(|notice| notice.contains(word));
+    assert!(told("web_search") && told("image_generation"));
+    assert!(prompt(&request).contains("\"name\": \"apply_patch\""));
+}
+
+#[test]
+fn results_of_tools_come_before_the_text_beside_them() {
+    let request = messages(
+        &json!({"max_tokens": 5, "messages": [{"role": "user", "content": [
+            {"type": "text", "text": "and now?"},
+            {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "r1"}, {"type": "text", "text": "r2"}]},
+            {"type": "tool_result", "tool_use_id": "b", "content": "r3", "is_error": true},
+        ]}]}),
+    );
+    let turns: Vec<(Role, &str)> = request
+        .messages
+        .iter()
+        .map(|m| (m.role, m.content.as_str()))
+        .collect();
+    assert_eq!(
+        turns,
+        [
+            (Role::Tool, "r1\nr2"),
+            (Role::Tool, "r3"),
+            (Role::User, "and now?")
+        ]
+    );
+}
+
+#[test]
+fn b45_an_answer_at_the_end_is_taken_and_its_continuation_refused() {
+    let list = json!([{"role": "user", "content": "List three"},
+        {"role": "assistant", "content": "1. apple\n2."}]);
+    let request = chat(json!({"messages": list})).unwrap();
+    let text = prompt(&request);
+    assert!(
+        text.contains("2.<|im_end|>\n<|im_start|>assistant\n"),
+        "a new turn: {text}"
+    );
+    let fields =
+        json!({"messages": list, "continue_final_message": true, "add_generation_prompt": false});
+    assert_eq!(
+        chat(fields).unwrap_err().code,
+        Some("unsupported_parameter")
+    );
+}

@@ -1,0 +1,12 @@
+//! All surfaces, from the request's JSON to the bytes of the answer, through replay.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod agreement;
+mod bugs;
+mod heard;
+mod openapi;
+mod refusals;
+mod replays;
+mod snapshots;
+mod wire;
