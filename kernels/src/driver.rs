@@ -43,7 +43,7 @@ pub trait Driver: Send + Sync {
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()>;
     /// Zeroes memory, in stream order.
     fn zero(&self, at: Address, bytes: usize) -> Result<()>;
-    /// Launches the kernel of this index in [`crate::kernel::NAMES`].
+    /// Launches the kernel of this index in [`crate::KERNELS`].
     ///
     /// # Safety
     /// `params` points to the parameter struct of that kernel, whose addresses are live and large

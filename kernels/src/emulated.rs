@@ -8,7 +8,7 @@ use half::bf16;
 
 use crate::driver::{Address, Driver, Product};
 use crate::error::{Error, Result};
-use crate::kernel::NAMES;
+use crate::kernel::KERNELS;
 
 unsafe extern "C" {
     fn volley_emulate_launch(
@@ -95,7 +95,7 @@ impl Driver for Emulated {
     }
 
     unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()> {
-        let name = NAMES[kernel].1;
+        let name = KERNELS[kernel].1;
         let c_name = CString::new(name).expect("names have no zero bytes: this is a bug");
         let [x, y, z] = grid;
         // SAFETY: the caller vouches for the parameters.

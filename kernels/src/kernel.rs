@@ -38,7 +38,7 @@ macro_rules! kernels {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Index { $($id,)* }
         /// Module (file in kernels/cuda) and name of every kernel.
-        pub const NAMES: &[(&str, &str)] = &[$(($module, $name),)*];
+        pub const KERNELS: &[(&str, &str)] = &[$(($module, $name),)*];
         $(pub const $id: Kernel<$params> =
             Kernel { index: Index::$id as usize, params: PhantomData };)*
     };

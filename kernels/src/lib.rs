@@ -31,5 +31,6 @@ pub use driver::Driver;
 #[cfg(feature = "emulate")]
 pub use emulated::Emulated;
 pub use error::{Error, Result};
+pub use kernel::KERNELS;
 pub use linear::LinearKernel;
 pub use ops::{CudaOps, Limits};

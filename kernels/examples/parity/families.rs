@@ -17,9 +17,9 @@ use crate::report::print;
 use crate::times;
 
 /// Longest that a family may take.
-const MOST: Duration = Duration::from_secs(150);
+const MOST: Duration = Duration::from_secs(100);
 /// Families of checks at a time. Times are taken alone.
-const AT_A_TIME: usize = 4;
+const AT_A_TIME: usize = 13;
 
 #[derive(Clone, Default)]
 struct Arguments {

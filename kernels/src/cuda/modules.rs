@@ -10,7 +10,7 @@ use cudarc::driver::{result, sys};
 
 use super::call;
 use crate::error::{Error, Result};
-use crate::kernel::NAMES;
+use crate::kernel::KERNELS;
 
 /// Name and fat binary of every file in kernels/cuda.
 const BINARIES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/binaries.rs"));
@@ -33,7 +33,7 @@ struct Loaded {
 
 pub struct Modules {
     modules: Vec<sys::CUmodule>,
-    /// In the order of [`NAMES`].
+    /// In the order of [`KERNELS`].
     kernels: Vec<Loaded>,
 }
 
@@ -53,7 +53,7 @@ impl Modules {
         // SAFETY: the size is not zero; freed below, after the last use.
         let answer = unsafe { result::malloc_sync(size_of::<KernelInfo>()) };
         let answer = call("cuMemAlloc", answer)?;
-        let kernels = NAMES.iter().map(|&(file, name)| {
+        let kernels = KERNELS.iter().map(|&(file, name)| {
             let module = *modules.get(file).ok_or_else(|| Error::Call {
                 call: "cuModuleLoadData",
                 message: format!("there is no module {file}"),
@@ -93,7 +93,7 @@ impl Modules {
                 &mut arguments,
             )
         };
-        call(NAMES[kernel].1, launched)
+        call(KERNELS[kernel].1, launched)
     }
 
     /// Blocks of a kernel that fit one multiprocessor.
