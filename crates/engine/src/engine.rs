@@ -75,7 +75,7 @@ impl Engine {
 }
 
 /// Loads one rank, on its own thread.
-fn load<O: Ops + 'static>(
+pub(crate) fn load<O: Ops + 'static>(
     ops: O,
     sources: &Sources,
     layout: &Layout,

@@ -258,3 +258,6 @@ fn segment_parents(drafts: &[u32]) -> Vec<Option<u32>> {
         .chain(drafts.iter().copied().map(Some))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

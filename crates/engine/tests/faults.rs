@@ -1,5 +1,5 @@
 //! Failing devices and ranks that die: what fails says so, what can go on does.
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Engines on the tiny golden pair (random weights) and what the tests ask of them.
-#![allow(dead_code, missing_docs)]
+#![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
 pub mod faulty;
 

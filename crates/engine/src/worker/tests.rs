@@ -1,0 +1,231 @@
+//! Steps of a rank without threads or scheduler, on the tiny golden pair.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use volley_model::Checkpoint;
+use volley_ops::Ops;
+use volley_ops_candle::CandleOps;
+use volley_speculate::{Drafting, Proposal, Proposer, Rule, SamplingParams};
+
+use super::RankWorker;
+use crate::layout::Layout;
+use crate::proposers::{NoProposer, TargetRank};
+use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepPlan};
+use crate::{EngineError, EngineOptions, Request, Sources, SpeculateOptions, Speculation, engine};
+
+const SLOTS: usize = 2;
+/// Blocks of each slot's table.
+const BLOCKS: u32 = 10;
+
+fn worker() -> RankWorker<CandleOps> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden");
+    let open = |name| Checkpoint::open(&golden.join(name)).unwrap();
+    let sources = Sources {
+        target: open("target"),
+        drafter: Some(open("drafter")),
+    };
+    let options = EngineOptions {
+        max_model_len: Some(300),
+        max_running: SLOTS,
+        speculation: Speculation::Dflash {
+            max_drafts: 15,
+            rule: Rule::Match,
+        },
+        ..EngineOptions::default()
+    };
+    let ops = CandleOps::single(candle_core::Device::Cpu);
+    let layout = Layout::new(&options, &sources, ops.block_size()).unwrap();
+    assert_eq!(layout.target.blocks, SLOTS * BLOCKS as usize);
+    engine::load(ops, &sources, &layout).unwrap()
+}
+
+/// The models are nearly flat at this temperature, and drafts are accepted though weights are
+/// random: drafter and target share their noise.
+fn request(prompt: &[u32]) -> Request {
+    Request {
+        prompt: prompt.to_vec(),
+        sampling: SamplingParams {
+            temperature: 40.0,
+            seed: 5,
+            ..SamplingParams::default()
+        },
+        max_tokens: 200,
+        min_tokens: 0,
+        stop_ids: Vec::new(),
+        speculate: SpeculateOptions::default(),
+    }
+}
+
+fn blocks(slot: usize) -> Vec<u32> {
+    let first = slot as u32 * BLOCKS;
+    (first..first + BLOCKS).rev().collect()
+}
+
+fn enter(slot: usize, prompt: &[u32]) -> StepPlan {
+    StepPlan {
+        enter: vec![Entry {
+            slot,
+            request: request(prompt),
+        }],
+        prefill: vec![PrefillChunk {
+            slot,
+            past: 0,
+            len: prompt.len(),
+            blocks: blocks(slot),
+        }],
+        decode: Vec::new(),
+    }
+}
+
+fn decode(slot: usize, past: usize, max_drafts: usize) -> StepPlan {
+    StepPlan {
+        decode: vec![DecodeStep {
+            slot,
+            past,
+            max_drafts,
+            blocks: blocks(slot),
+        }],
+        ..StepPlan::default()
+    }
+}
+
+fn step(worker: &mut RankWorker<CandleOps>, plan: StepPlan) -> SlotUpdate {
+    let mut updates = worker.step(&plan).unwrap().updates;
+    assert_eq!(updates.len(), 1);
+    updates.remove(0)
+}
+
+/// Drafts depend on the text alone, not on how it came about: rows of rejected drafts are not
+/// seen, and rows of steps without drafts are not missing.
+#[test]
+fn the_drafter_holds_what_the_target_has_committed() {
+    let mut worker = worker();
+    let prompt: Vec<u32> = (0..60).map(|i| i * 37 % 500).collect();
+    let mut tokens = step(&mut worker, enter(0, &prompt)).tokens;
+    let mut past = prompt.len();
+    let mut accepted = 0;
+    for depth in [0, 15, 3, 0, 0, 15, 1, 7, 15, 0, 2, 15, 15, 0, 15] {
+        let update = step(&mut worker, decode(0, past, depth));
+        assert_eq!(update.committed, update.tokens.len());
+        past += update.committed;
+        accepted += update.accepted;
+        tokens.extend(update.tokens);
+        assert_eq!(worker.proposer.context(0), Some(past));
+
+        // The same text as a prompt, in the other slot.
+        let (&anchor, output) = tokens.split_last().unwrap();
+        let text = [&prompt, output].concat();
+        assert_eq!(step(&mut worker, enter(1, &text)).tokens, [anchor]);
+        assert_eq!(worker.proposer.context(1), Some(past));
+        let fresh = worker.propose_for(1, 15);
+        assert_eq!(
+            worker.propose_for(0, 15).tokens,
+            fresh.tokens,
+            "after {depth}"
+        );
+        assert_eq!(fresh.tokens.len(), 15);
+    }
+    assert!(accepted > 10, "{accepted} drafts accepted");
+}
+
+impl RankWorker<CandleOps> {
+    fn propose_for(&mut self, slot: usize, max_drafts: usize) -> Proposal {
+        let mut sequences = vec![self.sequences[slot].take().unwrap()];
+        let plan = decode(slot, sequences[0].committed, max_drafts);
+        let mut proposals = self.propose(&plan.decode, &mut sequences).unwrap();
+        self.sequences[slot] = sequences.pop();
+        proposals.remove(0)
+    }
+}
+
+/// Says that it has seen everything but the last token.
+struct Behind {
+    contexts: Vec<usize>,
+}
+
+impl Proposer<TargetRank<CandleOps>> for Behind {
+    type Error = EngineError;
+
+    fn reset(&mut self, _: &mut TargetRank<CandleOps>, slot: usize) -> Result<(), EngineError> {
+        self.contexts[slot] = 0;
+        Ok(())
+    }
+
+    fn observe(
+        &mut self,
+        rank: &mut TargetRank<CandleOps>,
+        keep: &[Vec<u32>],
+    ) -> Result<(), EngineError> {
+        for (segment, kept) in rank.batch.segments.iter().zip(keep) {
+            self.contexts[segment.slot] += kept.len().min(5);
+        }
+        Ok(())
+    }
+
+    fn propose(
+        &mut self,
+        rank: &mut TargetRank<CandleOps>,
+        sequences: &mut [Drafting<'_>],
+    ) -> Result<Vec<Proposal>, EngineError> {
+        NoProposer.propose(rank, sequences)
+    }
+
+    fn context(&self, slot: usize) -> Option<usize> {
+        Some(self.contexts[slot])
+    }
+}
+
+#[test]
+fn a_drafter_that_falls_behind_is_an_error() {
+    let mut worker = worker();
+    worker.proposer = Box::new(Behind {
+        contexts: vec![0; SLOTS],
+    });
+    assert_eq!(
+        step(&mut worker, enter(0, &[1, 2, 3, 4, 5])).tokens.len(),
+        1
+    );
+    let error = worker.step(&enter(0, &[1, 2, 3, 4, 5, 6])).unwrap_err();
+    assert!(matches!(
+        error,
+        EngineError::DraftContext {
+            slot: 0,
+            context: 5,
+            committed: 6
+        }
+    ));
+}
+
+/// Prompts and blocks of several sequences in one step give what they give alone.
+#[test]
+fn mixed_steps_give_what_single_ones_give() {
+    let (a, b) = ([7, 8, 9], [400, 3, 77, 12, 90]);
+    let mut alone = worker();
+    let first = step(&mut alone, enter(0, &a));
+    let second = step(&mut alone, decode(0, 3, 15));
+    let other = step(&mut alone, enter(1, &b));
+
+    let mut together = worker();
+    assert_eq!(step(&mut together, enter(0, &a)), first);
+    let mut mixed = enter(1, &b);
+    mixed.decode = decode(0, 3, 15).decode;
+    let updates = together.step(&mixed).unwrap().updates;
+    assert_eq!(updates, [other, second]);
+
+    let mut pair = decode(0, 3 + updates[1].committed, 15);
+    pair.decode.extend(decode(1, 5, 4).decode);
+    let updates = together.step(&pair).unwrap().updates;
+    assert_eq!(
+        updates[0],
+        step(
+            &mut alone,
+            StepPlan {
+                decode: vec![pair.decode[0].clone()],
+                ..StepPlan::default()
+            }
+        )
+    );
+    assert_eq!(updates[1], step(&mut alone, decode(1, 5, 4)));
+    assert_eq!(updates[1].drafted, 4);
+}
