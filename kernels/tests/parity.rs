@@ -55,7 +55,7 @@ macro_rules! tests {
 
 tests! {
     rows norm swiglu linear gdn_prepare gdn_verify gdn_commit gdn_prefill conv_commit gated_norm
-    attention_prepare attention kv_commit
+    attention_prepare attention kv_commit model
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod attention;
 mod gdn;
+mod model;
 mod rows;
 
 use volley_ops::{Batch, Keep, Result};
@@ -63,6 +64,7 @@ pub const ALL: &[(&str, Check)] = &[
     ("attention_prepare", attention::attention_prepare),
     ("attention", attention::attention),
     ("kv_commit", attention::kv_commit),
+    ("model", model::model),
 ];
 
 impl Checks<'_> {

@@ -1,0 +1,260 @@
+//! Whole steps of a small target and drafter whose heads have the real widths: prompt, drafts,
+//! verification of a chain and of a tree, commit.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use serde_json::json;
+use volley_model::{Checkpoint, Drafter, Limits, Target};
+use volley_ops::{Batch, Error, Keep, Ops, Result, Segment};
+
+use super::Checks;
+use crate::pair::{Devices, relative};
+
+/// Rounding of bf16 activations through all layers.
+const TOLERANCE: f64 = 4e-2;
+const VOCAB: usize = 512;
+const HIDDEN: usize = 256;
+const INTERMEDIATE: usize = 384;
+const BLOCK: usize = 16;
+/// Tokens of the two prompts.
+const PROMPTS: [usize; 2] = [70, 33];
+
+pub fn model(checks: &mut Checks) {
+    let folder = tempfile::tempdir();
+    checks.case("model", "target and drafter".to_string(), |d| {
+        let folder = folder.map_err(failed)?;
+        write_target(d, folder.path())?;
+        write_drafter(d, folder.path())?;
+        let expected = steps(d.cpu, folder.path())?;
+        let found = steps(d.gpu, folder.path())?;
+        let pairs = expected.iter().zip(&found);
+        Ok(pairs.map(|(a, b)| (relative(b, a), TOLERANCE)).collect())
+    });
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Device {
+        op: "model",
+        message: error.to_string(),
+    }
+}
+
+/// Logits after every stage of two steps.
+fn steps<O: Ops>(ops: &O, folder: &Path) -> Result<Vec<Vec<f32>>> {
+    let limits = Limits {
+        max_rows: 128,
+        verify_rows: 64,
+        slots: 3,
+        blocks: 24,
+    };
+    let open = |part: &str| Checkpoint::open(&folder.join(part)).map_err(failed);
+    let mut target = Target::load(ops, &open("target")?, &[0, 3], limits).map_err(failed)?;
+    let config = target.config().clone();
+    let mut drafter = Drafter::load(ops, &open("drafter")?, &config, limits).map_err(failed)?;
+    let ids = |n: usize, salt: usize| -> Vec<u32> {
+        (0..n)
+            .map(|i| ((i * 37 + salt * 101) % VOCAB) as u32)
+            .collect()
+    };
+    let mut all = Vec::new();
+
+    let prompt = batch([0, 0], PROMPTS, [false; 2]);
+    let rows = prompt.rows();
+    target
+        .prefill(ops, &ids(rows, 1), &prompt)
+        .map_err(failed)?;
+    let every: Vec<u32> = (0..rows as u32).collect();
+    all.push(target.logits(ops, &every).map_err(failed)?);
+    drafter
+        .append(ops, target.taps(), &every, &prompt)
+        .map_err(failed)?;
+    let blocks = batch(PROMPTS, [BLOCK; 2], [false; 2]);
+    let drafts = drafter.draft(ops, &mut target, &[5, 9], &blocks);
+    all.push(drafts.map_err(failed)?);
+
+    let proposed = batch(PROMPTS, [BLOCK, 24], [false, true]);
+    let rows: Vec<u32> = (0..proposed.rows() as u32).collect();
+    target
+        .verify(ops, &ids(rows.len(), 2), &proposed)
+        .map_err(failed)?;
+    all.push(target.logits(ops, &rows).map_err(failed)?);
+    let keep: Keep = vec![(0..9).collect(), path(&proposed.segments[1])];
+    target.commit(ops, &proposed, &keep).map_err(failed)?;
+
+    let past = [PROMPTS[0] + keep[0].len(), PROMPTS[1] + keep[1].len()];
+    let next = batch(past, [1, 1], [false; 2]);
+    target.verify(ops, &ids(2, 3), &next).map_err(failed)?;
+    all.push(target.logits(ops, &[0, 1]).map_err(failed)?);
+    Ok(all)
+}
+
+fn parent(row: usize) -> Option<u32> {
+    row.checked_sub(1 + row % 3).map(|parent| parent as u32)
+}
+
+/// Two texts whose blocks alternate.
+fn batch(past: [usize; 2], rows: [usize; 2], trees: [bool; 2]) -> Batch {
+    let segment = |i: usize| {
+        let first = rows[..i].iter().sum();
+        Segment {
+            rows: first..first + rows[i],
+            slot: 2 - i,
+            past: past[i],
+            blocks: (0..12).map(|block| 2 * block + i as u32).collect(),
+            parents: trees[i].then(|| (0..rows[i]).map(parent).collect()),
+        }
+    };
+    Batch {
+        segments: (0..2).map(segment).collect(),
+    }
+}
+
+/// The path to the last row.
+fn path(segment: &Segment) -> Vec<u32> {
+    let last = segment.rows.len() - 1;
+    let walk = std::iter::successors(Some(last), |&row| segment.parent(row));
+    let mut path: Vec<u32> = walk.map(|row| row as u32).collect();
+    path.reverse();
+    path
+}
+
+/// Tensors to be, by name.
+#[derive(Default)]
+struct Tensors(BTreeMap<String, (Vec<usize>, Vec<u8>)>);
+
+impl Tensors {
+    /// Random values that keep the size of what they multiply; bf16 values, stored in f32.
+    fn matrix(&mut self, d: &mut Devices, name: &str, out: usize, input: usize) {
+        let scale = (3.0 / input as f32).sqrt();
+        self.values(d, name, &[out, input], scale);
+    }
+
+    fn values(&mut self, d: &mut Devices, name: &str, shape: &[usize], scale: f32) {
+        let numbers = d.numbers(shape.iter().product(), scale);
+        let rounded = numbers
+            .into_iter()
+            .map(|x| half::bf16::from_f32(x).to_f32());
+        let bytes = rounded.flat_map(f32::to_le_bytes).collect();
+        self.0.insert(name.to_string(), (shape.to_vec(), bytes));
+    }
+
+    fn norm(&mut self, d: &mut Devices, name: &str, width: usize) {
+        self.values(d, name, &[width], 0.5);
+    }
+
+    fn mlp(&mut self, d: &mut Devices, layer: &str) {
+        for part in ["gate", "up"] {
+            self.matrix(
+                d,
+                &format!("{layer}mlp.{part}_proj.weight"),
+                INTERMEDIATE,
+                HIDDEN,
+            );
+        }
+        self.matrix(
+            d,
+            &format!("{layer}mlp.down_proj.weight"),
+            HIDDEN,
+            INTERMEDIATE,
+        );
+        for norm in ["input_layernorm", "post_attention_layernorm"] {
+            self.norm(d, &format!("{layer}{norm}.weight"), HIDDEN);
+        }
+    }
+
+    fn attention(
+        &mut self,
+        d: &mut Devices,
+        layer: &str,
+        heads: [usize; 2],
+        head: usize,
+        gated: bool,
+    ) {
+        let [heads, kv] = heads.map(|heads| heads * head);
+        let queries = if gated { 2 * heads } else { heads };
+        let attn = format!("{layer}self_attn.");
+        self.matrix(d, &format!("{attn}q_proj.weight"), queries, HIDDEN);
+        self.matrix(d, &format!("{attn}k_proj.weight"), kv, HIDDEN);
+        self.matrix(d, &format!("{attn}v_proj.weight"), kv, HIDDEN);
+        self.matrix(d, &format!("{attn}o_proj.weight"), HIDDEN, heads);
+        self.norm(d, &format!("{attn}q_norm.weight"), head);
+        self.norm(d, &format!("{attn}k_norm.weight"), head);
+    }
+
+    fn gdn(&mut self, d: &mut Devices, layer: &str, keys: usize, values: usize) {
+        let attn = format!("{layer}linear_attn.");
+        let (channels, value) = ((2 * keys + values) * 128, values * 128);
+        self.matrix(d, &format!("{attn}in_proj_qkv.weight"), channels, HIDDEN);
+        self.matrix(d, &format!("{attn}in_proj_z.weight"), value, HIDDEN);
+        self.matrix(d, &format!("{attn}in_proj_b.weight"), values, HIDDEN);
+        self.matrix(d, &format!("{attn}in_proj_a.weight"), values, HIDDEN);
+        self.values(d, &format!("{attn}conv1d.weight"), &[channels, 1, 4], 1.0);
+        self.values(d, &format!("{attn}A_log"), &[values], 1.0);
+        self.values(d, &format!("{attn}dt_bias"), &[values], 2.0);
+        self.values(d, &format!("{attn}norm.weight"), &[128], 1.0);
+        self.matrix(d, &format!("{attn}out_proj.weight"), HIDDEN, value);
+    }
+
+    fn write(&self, folder: &Path, config: &serde_json::Value) -> Result<()> {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        std::fs::write(folder.join("config.json"), config.to_string()).map_err(failed)?;
+        let mut views = Vec::new();
+        for (name, (shape, bytes)) in &self.0 {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failed)?;
+            views.push((name.clone(), view));
+        }
+        serialize_to_file(views, None, &folder.join("model.safetensors")).map_err(failed)
+    }
+}
+
+fn write_target(d: &mut Devices, folder: &Path) -> Result<()> {
+    let mut tensors = Tensors::default();
+    tensors.values(d, "model.embed_tokens.weight", &[VOCAB, HIDDEN], 1.0);
+    tensors.matrix(d, "lm_head.weight", VOCAB, HIDDEN);
+    tensors.norm(d, "model.norm.weight", HIDDEN);
+    for i in 0..4 {
+        let layer = format!("model.layers.{i}.");
+        tensors.mlp(d, &layer);
+        match i {
+            3 => tensors.attention(d, &layer, [2, 1], 256, true),
+            _ => tensors.gdn(d, &layer, 1, 4),
+        }
+    }
+    let config = json!({
+        "model_type": "qwen3_5_text", "vocab_size": VOCAB, "hidden_size": HIDDEN,
+        "intermediate_size": INTERMEDIATE, "num_hidden_layers": 4, "full_attention_interval": 4,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 256,
+        "attn_output_gate": true, "linear_num_key_heads": 1, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1e7,
+        "partial_rotary_factor": 0.25, "max_position_embeddings": 4096,
+        "tie_word_embeddings": false, "eos_token_id": 1,
+    });
+    tensors.write(&folder.join("target"), &config)
+}
+
+fn write_drafter(d: &mut Devices, folder: &Path) -> Result<()> {
+    let mut tensors = Tensors::default();
+    tensors.matrix(d, "fc.weight", HIDDEN, 2 * HIDDEN);
+    for norm in ["hidden_norm.weight", "norm.weight"] {
+        tensors.norm(d, norm, HIDDEN);
+    }
+    for i in 0..2 {
+        let layer = format!("layers.{i}.");
+        tensors.mlp(d, &layer);
+        tensors.attention(d, &layer, [4, 2], 128, false);
+    }
+    let config = json!({
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "block_size": BLOCK,
+        "dflash_config": {"mask_token_id": 500, "target_layer_ids": [0, 3]},
+        "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
+        "hidden_act": "silu", "rms_norm_eps": 1e-6,
+        "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 48,
+        "use_sliding_window": true, "rope_theta": 1e7, "max_position_embeddings": 4096,
+        "num_target_layers": 4, "vocab_size": VOCAB, "tie_word_embeddings": false,
+    });
+    tensors.write(&folder.join("drafter"), &config)
+}
