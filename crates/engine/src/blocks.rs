@@ -2,7 +2,7 @@ use crate::EngineError;
 
 /// Free list of cache blocks. Every block is either free or in exactly one table.
 #[derive(Debug)]
-pub struct BlockPool {
+pub(crate) struct BlockPool {
     free: Vec<u32>,
     total: usize,
     block_size: usize,
@@ -10,7 +10,7 @@ pub struct BlockPool {
 
 /// Cache blocks of one sequence, in order. Goes back by [`BlockPool::release`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct BlockTable {
+pub(crate) struct BlockTable {
     blocks: Vec<u32>,
 }
 

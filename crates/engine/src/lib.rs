@@ -22,7 +22,6 @@ mod worker;
 pub use api::{
     EngineError, EngineInfo, Request, RequestUpdate, SpeculateOptions, Stop, Terminal, Usage,
 };
-pub use blocks::{BlockPool, BlockTable};
 pub use engine::Engine;
 pub use handle::EngineHandle;
 pub use options::{DeviceKind, EngineOptions, Sources, Speculation};
