@@ -1,47 +1,46 @@
 //! What clients say and hear: OpenAI types, the chat template, the parser of the model's output.
 //! Pure: no input or output, no threads, no tensors.
 //!
-//! The way of a request:
+//! The way of a request, the same for all surfaces:
 //!
 //! ```
-//! use volley_protocol::openai::{ChatRequest, Usage};
-//! use volley_protocol::parser::{Aggregate, End, InitialState, OutputParser, ParserConfig};
-//! use volley_protocol::stream::{ReasoningField, ResponseMeta, response};
-//! use volley_protocol::{messages, template::ChatTemplate};
+//! use volley_protocol::openai::Usage;
+//! use volley_protocol::parser::{End, OutputParser, ParserConfig};
+//! use volley_protocol::reply::Step;
+//! use volley_protocol::stream::{ReasoningField, ResponseMeta};
+//! use volley_protocol::{Features, Surface, messages, template::ChatTemplate};
 //!
 //! # fn main() -> Result<(), volley_protocol::ApiError> {
 //! let body = br#"{"messages": [{"role": "user", "content": "Hi"}]}"#;
-//! let request = ChatRequest::from_json(body)?;
-//! let options = request.render_options();
-//! let tools = request.active_tools().to_vec();
+//! let incoming = Surface::Chat.read(body, &Features::default())?;
+//! let request = incoming.generation();
 //!
 //! let template = ChatTemplate::new("{{ messages[0].content }}<think>\n")?;
-//! let prompt = template.render(&messages::normalize(request.messages)?, &tools, options)?;
+//! let list = messages::normalize(request.messages.clone())?;
+//! let prompt = template.render(&list, request.active_tools(), request.render_options())?;
 //!
 //! let mut parser = OutputParser::new(ParserConfig {
-//!     initial: InitialState::of_prompt(&prompt),
-//!     tools,
+//!     initial: request.initial_state(&prompt),
+//!     tools: request.active_tools().to_vec(),
 //!     parallel_tool_calls: request.parallel_tool_calls,
-//!     stop: request.stop,
+//!     stop: request.stop.clone(),
 //!     tag_ids: None,
 //!     call_id_prefix: "call_7f3a_".to_owned(),
 //! });
-//! let mut answer = Aggregate::default();
-//! for piece in ["A greet", "ing.</thi", "nk>\n\nHel", "lo!"] {
-//!     answer.extend(&parser.push(piece.as_bytes(), None));
-//! }
-//! answer.extend(&parser.finish(End::Stop));
-//! assert_eq!((answer.reasoning.as_str(), answer.content.as_str()), ("A greeting.", "Hello!"));
-//!
-//! let meta = ResponseMeta {
+//! let mut reply = incoming.reply(ResponseMeta {
 //!     id: "chatcmpl-7f3a".to_owned(),
 //!     created: 1_750_000_000,
 //!     model: "demo".to_owned(),
 //!     system_fingerprint: "volley".to_owned(),
 //!     reasoning_field: ReasoningField::Both,
-//! };
-//! let body = response(meta, answer, Usage::new(3, 7));
-//! assert_eq!(body.choices[0].message.content.as_deref(), Some("Hello!"));
+//! });
+//! for piece in ["A greet", "ing.</thi", "nk>\n\nHel", "lo!"] {
+//!     // For a stream, `reply.step` gives the events to send.
+//!     reply.collect(0, &Step::from(parser.push(piece.as_bytes(), None)));
+//! }
+//! reply.collect(0, &Step::from(parser.finish(End::Stop)));
+//! let body = reply.whole(Usage::new(3, 7));
+//! assert!(body.contains(r#""content":"Hello!","reasoning_content":"A greeting.""#));
 //! # Ok(())
 //! # }
 //! ```
@@ -68,4 +67,4 @@ pub mod tokenize;
 
 pub use error::{ApiError, TemplateError};
 pub use request::{Features, GenerationRequest};
-pub use surface::{Incoming, Surface};
+pub use surface::{Incoming, Surface, UnknownSurface};

@@ -1,5 +1,6 @@
 //! A recorded model output, played through the server's own pipeline without a model: the same
-//! readers, parser and writers. A fault in parsing can thus be attached to a report.
+//! readers, parser and writers. A fault in parsing can thus be attached to a report. Tags are
+//! recognised by their text, since a file holds no token ids.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,6 +44,59 @@ pub enum EngineEnd {
     Stop,
     /// At the token limit.
     Length,
+}
+
+/// Writes a [`ReplayFile`] while the engine runs.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    request: Value,
+    template_state: TemplateState,
+    pieces: Vec<String>,
+    /// Start of a character whose end a later step brings.
+    partial: Vec<u8>,
+}
+
+impl Recording {
+    /// A recording of the answer to a request whose rendered prompt ended in this state.
+    pub fn new(request: Value, initial: InitialState) -> Self {
+        Self {
+            request,
+            template_state: match initial {
+                InitialState::ThinkOpen => TemplateState::ThinkOpen,
+                _ => TemplateState::ThinkClosed,
+            },
+            pieces: Vec::new(),
+            partial: Vec::new(),
+        }
+    }
+
+    /// Adds the bytes of one step. Characters stay whole: half of one waits for the next step.
+    pub fn step(&mut self, bytes: &[u8]) {
+        self.partial.extend(bytes);
+        let whole = match std::str::from_utf8(&self.partial) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.partial.len(),
+        };
+        if whole > 0 {
+            let rest = self.partial.split_off(whole);
+            let piece = std::mem::replace(&mut self.partial, rest);
+            self.pieces
+                .push(String::from_utf8_lossy(&piece).into_owned());
+        }
+    }
+
+    /// The file.
+    pub fn finish(self, end: End) -> ReplayFile {
+        ReplayFile {
+            request: self.request,
+            template_state: self.template_state,
+            pieces: self.pieces,
+            finish_reason: match end {
+                End::Stop => EngineEnd::Stop,
+                End::Length => EngineEnd::Length,
+            },
+        }
+    }
 }
 
 /// How to cut the output before it is played.
@@ -175,10 +229,9 @@ fn meta(incoming: &Incoming, surface: Surface) -> ResponseMeta {
 fn config(file: &ReplayFile, incoming: &Incoming, surface: Surface) -> ParserConfig {
     let generation = incoming.generation();
     ParserConfig {
-        initial: match (generation.raw_prompts.is_empty(), file.template_state) {
-            (false, _) => InitialState::Verbatim,
-            (true, TemplateState::ThinkOpen) => InitialState::ThinkOpen,
-            (true, TemplateState::ThinkClosed) => InitialState::ThinkClosed,
+        initial: match (generation.initial_state(""), file.template_state) {
+            (InitialState::ThinkClosed, TemplateState::ThinkOpen) => InitialState::ThinkOpen,
+            (initial, _) => initial,
         },
         tools: generation.active_tools().to_vec(),
         parallel_tool_calls: generation.parallel_tool_calls,

@@ -24,6 +24,25 @@ pub enum Surface {
     Messages,
 }
 
+/// A text that names no [`Surface`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an API is one of chat, completions, responses, messages, but not {0:?}")]
+pub struct UnknownSurface(String);
+
+impl std::str::FromStr for Surface {
+    type Err = UnknownSurface;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSurface> {
+        match text {
+            "chat" => Ok(Self::Chat),
+            "completions" => Ok(Self::Completions),
+            "responses" => Ok(Self::Responses),
+            "messages" => Ok(Self::Messages),
+            other => Err(UnknownSurface(other.to_owned())),
+        }
+    }
+}
+
 impl Surface {
     /// Start of a response's id.
     pub fn id_prefix(self) -> &'static str {

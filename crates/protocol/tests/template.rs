@@ -51,6 +51,7 @@ fn renders_as_python() {
                 enable_thinking: options["enable_thinking"].as_bool(),
                 preserve_thinking: options["preserve_thinking"].as_bool().unwrap_or(false),
                 add_generation_prompt: options["add_generation_prompt"].as_bool().unwrap_or(true),
+                continue_final_message: false,
             },
         );
         match (rendered, golden.get("error")) {

@@ -11,6 +11,7 @@ use crate::request::{
     read_schema, read_stop, read_tool_choice,
 };
 use crate::responses::definition;
+use crate::surface::Surface;
 
 /// Fields of this surface without effect on the answer, beside [`IGNORED_FIELDS`].
 const ALSO_IGNORED: &[&str] = &["betas", "container", "context_management", "inference_geo"];
@@ -69,7 +70,7 @@ pub(crate) fn read_messages(
     let mut notices = Vec::new();
     let mut messages = read_system(body, &mut notices)?;
     messages.extend(read_list(body, &mut notices)?);
-    let mut generation = GenerationRequest::read_common(body, features, false)?;
+    let mut generation = GenerationRequest::read_common(body, features, Surface::Messages)?;
     generation.notices.extend(notices);
     generation.messages = messages;
     if for_answer && generation.sampling.max_tokens.is_none() {

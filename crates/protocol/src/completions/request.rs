@@ -9,6 +9,7 @@ use crate::request::{
     Features, GenerationRequest, IGNORED_FIELDS, MAX_TOP_LOGPROBS, RawPrompt, read_choices,
     read_format, read_stop, read_stream_options,
 };
+use crate::surface::Surface;
 
 /// Tokens of an answer unless the request says otherwise, as at OpenAI.
 const DEFAULT_MAX_TOKENS: usize = 16;
@@ -50,7 +51,7 @@ pub(crate) fn read_completion(
     features: &Features,
 ) -> Result<CompletionRequest, ApiError> {
     let raw_prompts = read_prompts(body, features)?;
-    let mut generation = GenerationRequest::read_common(body, features, true)?;
+    let mut generation = GenerationRequest::read_common(body, features, Surface::Completions)?;
     generation.raw_prompts = raw_prompts;
     generation.stream_options = read_stream_options(body, generation.stream)?;
     generation.n = read_choices(body, features)?;

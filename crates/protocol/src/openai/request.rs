@@ -10,6 +10,7 @@ use crate::request::{
     Features, GenerationRequest, IGNORED_FIELDS, MAX_TOP_LOGPROBS, read_choices, read_format,
     read_stop, read_stream_options, read_tool_choice, read_tools,
 };
+use crate::surface::Surface;
 
 /// A checked chat completions request. It has nothing of its own: other surfaces map to it.
 pub type ChatRequest = GenerationRequest;
@@ -46,9 +47,10 @@ impl GenerationRequest {
 pub(crate) fn read_chat(body: &Fields, features: &Features) -> Result<ChatRequest, ApiError> {
     let mut notices = Vec::new();
     let messages = messages::parse(body, &mut notices)?;
-    let mut request = ChatRequest::read_common(body, features, false)?;
+    let mut request = ChatRequest::read_common(body, features, Surface::Chat)?;
     request.notices.extend(notices);
     request.messages = messages;
+    request.read_continuation(body, features)?;
     request.stream_options = read_stream_options(body, request.stream)?;
     request.n = read_choices(body, features)?;
     request.stop = read_stop(body, "stop")?;

@@ -31,7 +31,7 @@ pub fn document(features: &Features, version: &str) -> Value {
         paths: Map::new(),
     };
     document.add_answers(features);
-    document.add_service(features);
+    document.add_service();
     document.finish(version)
 }
 
@@ -90,8 +90,7 @@ impl Document {
         );
     }
 
-    fn add_service(&mut self, features: &Features) {
-        let _ = features;
+    fn add_service(&mut self) {
         self.request("TokenizeRequest", &samples::tokenize(), &[], &|body| {
             read_tokenize(body).map(drop)
         });
@@ -110,6 +109,13 @@ impl Document {
         );
         self.get::<ModelList>("/v1/models", "Served models", &[]);
         self.get::<ModelInfo>("/v1/models/{id}", "One served model", &["id"]);
+        for (path, summary) in [
+            ("/health", "Is the engine alive?"),
+            ("/ready", "Are requests taken?"),
+            ("/version", "What runs here"),
+        ] {
+            self.get::<Map<String, Value>>(path, summary, &[]);
+        }
     }
 
     /// Adds the schema of a request: `sample` is a good body that holds every object there is.

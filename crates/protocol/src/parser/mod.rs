@@ -28,6 +28,8 @@ pub enum InitialState {
     ThinkOpen,
     /// Thinking is off or over: the output starts with the answer.
     ThinkClosed,
+    /// In the middle of the answer's text: white space at the start belongs to it.
+    InText,
     /// In the middle of text without any markup: the output is passed on as it stands, up to a
     /// stop string.
     Verbatim,

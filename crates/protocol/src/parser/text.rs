@@ -12,6 +12,22 @@ pub(super) struct Trimmed {
 }
 
 impl Trimmed {
+    /// Text that is not trimmed.
+    pub(super) fn verbatim() -> Self {
+        Self {
+            verbatim: true,
+            ..Self::default()
+        }
+    }
+
+    /// Text that has begun elsewhere: only its end is trimmed.
+    pub(super) fn in_text() -> Self {
+        Self {
+            started: true,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn started(&self) -> bool {
         self.started
     }
@@ -66,15 +82,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// `verbatim` leaves white space at the ends alone.
-    pub(super) fn new(stops: Vec<String>, verbatim: bool) -> Self {
+    pub(super) fn new(stops: Vec<String>, text: Trimmed) -> Self {
         Self {
             stops,
             pending: String::new(),
-            text: Trimmed {
-                verbatim,
-                ..Trimmed::default()
-            },
+            text,
             hit: None,
         }
     }
@@ -146,7 +158,10 @@ mod tests {
     use super::*;
 
     fn run(stops: &[&str], pieces: &[&str]) -> (String, Option<String>) {
-        let mut answer = Answer::new(stops.iter().map(|s| s.to_string()).collect(), false);
+        let mut answer = Answer::new(
+            stops.iter().map(|s| s.to_string()).collect(),
+            Trimmed::default(),
+        );
         let mut text = String::new();
         for piece in pieces {
             text += &answer.feed(piece);

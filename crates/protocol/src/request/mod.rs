@@ -10,8 +10,10 @@ mod tools;
 use self::policy::refuse_unsupported;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::messages::Message;
-use crate::template::RenderOptions;
+use crate::messages::{Message, Role};
+use crate::parser::InitialState;
+use crate::surface::Surface;
+use crate::template::{RenderOptions, python_strip};
 
 pub use constraint::Constraint;
 pub use policy::{IGNORED_FIELDS, UNSUPPORTED_FIELDS};
@@ -48,6 +50,8 @@ pub struct Features {
     pub speculative: bool,
     /// The prompt returned with the completion, with its logprobs.
     pub echo: bool,
+    /// An answer that goes on with the last message.
+    pub continue_final_message: bool,
     /// Responses kept, for `previous_response_id`.
     pub stored_responses: bool,
 }
@@ -65,6 +69,7 @@ impl Default for Features {
             hidden_reasoning: false,
             speculative: false,
             echo: false,
+            continue_final_message: false,
             stored_responses: false,
         }
     }
@@ -83,6 +88,7 @@ impl Features {
             hidden_reasoning: true,
             speculative: true,
             echo: true,
+            continue_final_message: true,
             stored_responses: true,
         }
     }
@@ -144,6 +150,8 @@ pub struct GenerationRequest {
     pub logprobs: Option<usize>,
     /// Send the thoughts.
     pub include_reasoning: bool,
+    /// The answer goes on with the last message.
+    pub continue_final_message: bool,
     /// Speculation.
     pub speculative: Speculative,
     /// Only requests with the same salt share cached prompts.
@@ -173,6 +181,7 @@ impl Default for GenerationRequest {
             constraint: None,
             logprobs: None,
             include_reasoning: true,
+            continue_final_message: false,
             speculative: Speculative::default(),
             cache_salt: None,
             priority: 0,
@@ -185,14 +194,13 @@ impl Default for GenerationRequest {
 
 impl GenerationRequest {
     /// Reads what all surfaces spell alike; messages, prompts and tools are the surface's.
-    /// `raw` prompts have a few fields of their own.
     pub(crate) fn read_common(
         body: &Fields,
         features: &Features,
-        raw: bool,
+        surface: Surface,
     ) -> Result<Self, ApiError> {
         let mut notices = Vec::new();
-        refuse_unsupported(body, raw)?;
+        refuse_unsupported(body, surface)?;
         let thinking = Thinking::read(body, features, &mut notices)?;
         let cache_salt = body.string("cache_salt")?;
         if cache_salt == Some("") {
@@ -252,6 +260,40 @@ impl GenerationRequest {
         Ok(())
     }
 
+    /// Reads whether the answer goes on with the last message, which the messages have to fit.
+    pub(crate) fn read_continuation(
+        &mut self,
+        body: &Fields,
+        features: &Features,
+    ) -> Result<(), ApiError> {
+        const PARAM: &str = "continue_final_message";
+        const OTHER: &str = "add_generation_prompt";
+        let wanted = body.boolean(PARAM)?.unwrap_or(false);
+        let opening = body.boolean(OTHER)?;
+        if wanted && opening == Some(true) {
+            let message = "continue_final_message and add_generation_prompt exclude each other";
+            return Err(ApiError::invalid_value(PARAM, message));
+        }
+        if wanted && !features.continue_final_message {
+            let message = "continue_final_message is not supported; leave it out";
+            return Err(ApiError::unsupported_parameter(PARAM, message));
+        }
+        if !wanted && opening == Some(false) {
+            let message = "an answer needs its opening; leave add_generation_prompt out";
+            return Err(ApiError::unsupported_parameter(OTHER, message));
+        }
+        let has_text = self.messages.last().is_some_and(|last| {
+            let text = !python_strip(&last.content).is_empty();
+            last.role == Role::Assistant && last.tool_calls.is_empty() && text
+        });
+        if wanted && !has_text {
+            let message = "continue_final_message needs an assistant's text as the last message";
+            return Err(ApiError::invalid_value(PARAM, message));
+        }
+        self.continue_final_message = wanted;
+        Ok(())
+    }
+
     /// Sampling as asked for; the server fills the gaps.
     pub fn sampling(&self) -> &SamplingFields {
         &self.sampling
@@ -277,7 +319,17 @@ impl GenerationRequest {
         RenderOptions {
             enable_thinking: self.thinking.enable,
             preserve_thinking: preserve.unwrap_or(!self.active_tools().is_empty()),
-            add_generation_prompt: true,
+            add_generation_prompt: !self.continue_final_message,
+            continue_final_message: self.continue_final_message,
+        }
+    }
+
+    /// Where the rendered prompt leaves off, for the parser.
+    pub fn initial_state(&self, prompt: &str) -> InitialState {
+        match (self.raw_prompts.is_empty(), self.continue_final_message) {
+            (false, _) => InitialState::Verbatim,
+            (true, true) => InitialState::InText,
+            (true, false) => InitialState::of_prompt(prompt),
         }
     }
 

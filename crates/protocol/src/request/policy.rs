@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::surface::Surface;
 
 /// Accepted and without effect: they do not change what the model says.
 pub const IGNORED_FIELDS: &[&str] = &[
@@ -28,13 +29,11 @@ pub const IGNORED_FIELDS: &[&str] = &[
 
 /// Refused with `unsupported_parameter` unless null or one of the neutral values, given as JSON.
 pub const UNSUPPORTED_FIELDS: &[(&str, &[&str])] = &[
-    ("add_generation_prompt", &["true"]),
     ("allowed_token_ids", &["[]"]),
     ("audio", &[]),
     ("bad_words", &["[]"]),
     ("best_of", &["1"]),
     ("chat_template", &[]),
-    ("continue_final_message", &["false"]),
     ("documents", &["[]"]),
     ("dry_multiplier", &["0"]),
     ("dynatemp_range", &["0"]),
@@ -73,11 +72,22 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &[&str])] = &[
 /// Fields above that completions do take.
 const OF_COMPLETIONS: &[&str] = &["best_of", "echo", "suffix"];
 
-/// Refuses every unsupported field that is set to something with an effect. `raw` prompts have a
-/// few fields of their own.
-pub(crate) fn refuse_unsupported(body: &Fields, raw: bool) -> Result<(), ApiError> {
-    let fields = UNSUPPORTED_FIELDS.iter();
-    for (name, neutral) in fields.filter(|(name, _)| !(raw && OF_COMPLETIONS.contains(name))) {
+/// Refused everywhere but on chat, in the form of the list above.
+const OF_CHAT: &[(&str, &[&str])] = &[
+    ("add_generation_prompt", &["true"]),
+    ("continue_final_message", &["false"]),
+];
+
+/// Refuses every field that is set to something with an effect, and is not served on `surface`.
+pub(crate) fn refuse_unsupported(body: &Fields, surface: Surface) -> Result<(), ApiError> {
+    let of_chat = match surface {
+        Surface::Chat => &[],
+        _ => OF_CHAT,
+    };
+    for (name, neutral) in UNSUPPORTED_FIELDS.iter().chain(of_chat) {
+        if surface == Surface::Completions && OF_COMPLETIONS.contains(name) {
+            continue;
+        }
         if let Some(value) = body.peek(name)
             && !neutral.iter().any(|text| same_value(text, value))
         {

@@ -13,6 +13,7 @@ use crate::request::{
     Features, GenerationRequest, IGNORED_FIELDS, MAX_TOP_LOGPROBS, Tool, Tools, check_tool_name,
     read_format, read_schema, read_stop, read_text_format, read_tool_choice,
 };
+use crate::surface::Surface;
 
 /// Include that asks for logprobs.
 const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
@@ -127,7 +128,7 @@ pub(crate) fn read_responses(
     features: &Features,
 ) -> Result<ResponsesRequest, ApiError> {
     refuse_state(body, features)?;
-    let mut generation = GenerationRequest::read_common(body, features, false)?;
+    let mut generation = GenerationRequest::read_common(body, features, Surface::Responses)?;
     let previous_response_id = body.string("previous_response_id")?.map(str::to_owned);
     let input = read_input(body)?;
     if input.is_empty() && previous_response_id.is_none() {

@@ -32,6 +32,8 @@ pub struct RenderOptions {
     pub preserve_thinking: bool,
     /// End with the opening of the assistant's answer.
     pub add_generation_prompt: bool,
+    /// End within the last message, right after its text, for the model to go on with it.
+    pub continue_final_message: bool,
 }
 
 impl Default for RenderOptions {
@@ -40,6 +42,7 @@ impl Default for RenderOptions {
             enable_thinking: None,
             preserve_thinking: false,
             add_generation_prompt: true,
+            continue_final_message: false,
         }
     }
 }
@@ -112,6 +115,11 @@ impl ChatTemplate {
                 .map(|definition| python::from_json(definition, guard))
                 .collect()
         });
+        // Templates trim the text of messages.
+        let last_text = messages
+            .last()
+            .filter(|_| options.continue_final_message)
+            .map(|last| guard.marked(python_strip(&last.content)).into_owned());
         let messages = messages.iter().map(|message| message_value(message, guard));
         let template = self
             .environment
@@ -127,12 +135,23 @@ impl ChatTemplate {
                 context! { enable_thinking => enable }
             })
         };
-        template
+        let mut prompt = template
             .render(context)
             .map_err(|error| match refusal(&error) {
                 Some(reason) => TemplateError::Refused(reason),
                 None => TemplateError::Render(error),
-            })
+            })?;
+        if let Some(last) = last_text {
+            let end = prompt
+                .rfind(&last)
+                .map(|at| at + last.len())
+                .ok_or_else(|| {
+                    let reason = "it does not show the last message as it was sent";
+                    TemplateError::Refused(reason.to_owned())
+                })?;
+            prompt.truncate(end);
+        }
+        Ok(prompt)
     }
 }
 

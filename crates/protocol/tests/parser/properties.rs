@@ -1,6 +1,7 @@
 //! Properties: cutting does not matter, and the parser undoes the template.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use serde_json::{Map, Value, json};
 use volley_protocol::messages::{Message, Role, ToolCall};
 use volley_protocol::openai::Usage;
@@ -249,4 +250,44 @@ fn call() -> impl Strategy<Value = ToolCall> {
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),
     })
+}
+
+/// Takes minutes: `cargo test -p volley-protocol --test parser -- --ignored`.
+#[test]
+#[ignore = "ten million cuts take minutes"]
+fn ten_million_cuts_do_not_matter() {
+    const OUTPUTS: usize = 100_000;
+    const CUTS: usize = 100;
+    let mut random = proptest::test_runner::TestRunner::deterministic();
+    for round in 0..OUTPUTS {
+        let raw = markup().new_tree(&mut random).unwrap().current();
+        let (open, stop) = (round % 2 == 0, round % 3 == 0);
+        let case = messy(open, stop, round % 5 != 0);
+        let end = if round % 7 == 0 {
+            End::Length
+        } else {
+            End::Stop
+        };
+        let whole = play(case.config(None), &[(raw.clone().into_bytes(), None)], end);
+        assert_sound(&whole);
+        for _ in 0..CUTS {
+            let pieces = random_pieces(raw.as_bytes(), &mut random);
+            assert_eq!(play(case.config(None), &pieces, end), whole, "{raw:?}");
+        }
+    }
+}
+
+fn random_pieces(
+    mut rest: &[u8],
+    random: &mut proptest::test_runner::TestRunner,
+) -> Vec<(Vec<u8>, Option<u32>)> {
+    let mut pieces = Vec::new();
+    while !rest.is_empty() {
+        let most = 1 + random.rng().next_u32() as usize % 16;
+        let length = 1 + random.rng().next_u32() as usize % most;
+        let (piece, after) = rest.split_at(length.min(rest.len()));
+        pieces.push((piece.to_vec(), None));
+        rest = after;
+    }
+    pieces
 }

@@ -76,6 +76,15 @@ fn wrong_types_are_named_on_every_surface() {
             "chat_template",
             "unsupported_parameter",
         );
+        if surface != Surface::Chat {
+            let body = with(surface, "continue_final_message", json!(true));
+            refused(
+                surface,
+                &body,
+                "continue_final_message",
+                "unsupported_parameter",
+            );
+        }
         refused(
             surface,
             &with(surface, "use_beam_search", json!(true)),
@@ -88,6 +97,7 @@ fn wrong_types_are_named_on_every_surface() {
 #[test]
 fn what_is_off_is_refused_by_name() {
     let tool = json!({"f": null});
+    let answer = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]);
     let cases = [
         (
             ALL.as_slice(),
@@ -126,6 +136,11 @@ fn what_is_off_is_refused_by_name() {
             "structured_outputs",
         ),
         (&ALL[..2], json!({"n": 2}), "n"),
+        (
+            &ALL[..1],
+            json!({"messages": answer, "continue_final_message": true}),
+            "continue_final_message",
+        ),
         (&ALL[..1], json!({"logprobs": true}), "logprobs"),
         (&ALL[1..2], json!({"logprobs": 1}), "logprobs"),
         (&ALL[1..2], json!({"echo": true}), "echo"),

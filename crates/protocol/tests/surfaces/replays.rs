@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use volley_protocol::Surface;
-use volley_protocol::replay::{ReplayFile, Split, replay};
+use volley_protocol::parser::{End, InitialState};
+use volley_protocol::replay::{Recording, ReplayFile, Split, replay};
 
 #[test]
 fn a_file_is_read_as_documented_and_written_back_alike() {
@@ -93,4 +94,51 @@ fn every_choice_plays_the_same_output() {
             .into_iter()
             .eq(expected.iter().map(|(i, text)| (i, text)))
     );
+}
+
+#[test]
+fn a_recording_keeps_characters_whole() {
+    let mut recording = Recording::new(json!({"prompt": "x"}), InitialState::Verbatim);
+    for bytes in [
+        b"a\xF0".as_slice(),
+        b"\x9F\x98",
+        b"\x80b",
+        b"\xFF",
+        b"",
+        b"end\xC3",
+    ] {
+        recording.step(bytes);
+    }
+    let file = recording.finish(End::Length);
+    assert_eq!(file.pieces, ["a", "😀b", "\u{FFFD}", "end"]);
+    let body = replay(&file, Surface::Completions, false, Split::Recorded).body;
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(body["choices"][0]["text"], "a😀b\u{FFFD}end");
+    assert_eq!(body["choices"][0]["finish_reason"], "length");
+}
+
+#[test]
+fn an_answer_that_goes_on_keeps_its_first_space() {
+    let file: ReplayFile = serde_json::from_value(json!({
+        "request": {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "2."}],
+            "continue_final_message": true},
+        "template_state": "think_closed", "pieces": [" pear", "\n"], "finish_reason": "stop",
+    }))
+    .unwrap();
+    let body = replay(&file, Surface::Chat, false, Split::Every(1)).body;
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(body["choices"][0]["message"]["content"], " pear");
+}
+
+#[test]
+fn surfaces_are_named_as_on_the_command_line() {
+    for (text, surface) in [
+        ("chat", Surface::Chat),
+        ("completions", Surface::Completions),
+        ("responses", Surface::Responses),
+        ("messages", Surface::Messages),
+    ] {
+        assert_eq!(text.parse(), Ok(surface));
+    }
+    assert!("Chat".parse::<Surface>().is_err());
 }

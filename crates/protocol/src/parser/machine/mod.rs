@@ -52,10 +52,16 @@ impl Machine {
     pub(super) fn new(mut config: ParserConfig) -> Self {
         let state = match config.initial {
             InitialState::ThinkOpen => State::Reasoning,
-            InitialState::ThinkClosed | InitialState::Verbatim => State::Content,
+            InitialState::ThinkClosed | InitialState::InText | InitialState::Verbatim => {
+                State::Content
+            }
         };
-        let verbatim = config.initial == InitialState::Verbatim;
-        if verbatim {
+        let content = match config.initial {
+            InitialState::Verbatim => Trimmed::verbatim(),
+            InitialState::InText => Trimmed::in_text(),
+            _ => Trimmed::default(),
+        };
+        if config.initial == InitialState::Verbatim {
             config.tools.clear();
         }
         Self {
@@ -64,7 +70,7 @@ impl Machine {
             origins: Origins::default(),
             state,
             reasoning: Trimmed::default(),
-            content: Answer::new(std::mem::take(&mut config.stop), verbatim),
+            content: Answer::new(std::mem::take(&mut config.stop), content),
             config,
             open_thinks: 0,
             in_wrapper: false,

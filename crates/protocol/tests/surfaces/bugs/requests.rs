@@ -5,6 +5,7 @@ use volley_protocol::anthropic::MessagesRequest;
 use volley_protocol::completions::CompletionRequest;
 use volley_protocol::messages::{Role, normalize};
 use volley_protocol::openai::{ChatRequest, StreamOptions};
+use volley_protocol::parser::InitialState;
 use volley_protocol::request::RawPrompt;
 use volley_protocol::responses::ResponsesRequest;
 use volley_protocol::template::ChatTemplate;
@@ -474,7 +475,7 @@ fn results_of_tools_come_before_the_text_beside_them() {
 }
 
 #[test]
-fn b45_an_answer_at_the_end_is_taken_and_its_continuation_refused() {
+fn b45_an_answer_at_the_end_is_followed_by_another_or_goes_on() {
     let list = json!([{"role": "user", "content": "List three"},
         {"role": "assistant", "content": "1. apple\n2."}]);
     let request = chat(json!({"messages": list})).unwrap();
@@ -483,10 +484,24 @@ fn b45_an_answer_at_the_end_is_taken_and_its_continuation_refused() {
         text.contains("2.<|im_end|>\n<|im_start|>assistant\n"),
         "a new turn: {text}"
     );
-    let fields =
-        json!({"messages": list, "continue_final_message": true, "add_generation_prompt": false});
-    assert_eq!(
-        chat(fields).unwrap_err().code,
-        Some("unsupported_parameter")
+    let on = |fields: Value| {
+        let mut body = json!({"messages": list, "continue_final_message": true});
+        body.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        chat(body)
+    };
+    for opening in [json!(false), json!(null)] {
+        let request = on(json!({"add_generation_prompt": opening})).unwrap();
+        let text = prompt(&request);
+        assert!(text.ends_with("1. apple\n2."), "{text}");
+        assert_eq!(request.initial_state(&text), InitialState::InText);
+    }
+    let param = "continue_final_message";
+    refused(on(json!({"add_generation_prompt": true})), param);
+    refused(on(json!({"messages": [list[0]]})), param);
+    refused(
+        chat(json!({"add_generation_prompt": false})),
+        "add_generation_prompt",
     );
 }
