@@ -163,7 +163,7 @@ fn tools_are_called_and_their_results_used() {
 
 #[test]
 fn switches_of_the_request_act() {
-    let server = Server::start(&["--seed", "7"]);
+    let server = Server::start(&[]);
     let mut body = user("What is 17 + 25?");
     body["chat_template_kwargs"] = json!({"enable_thinking": false});
     let answer = server.chat_ok(body.clone());
@@ -193,15 +193,22 @@ fn switches_of_the_request_act() {
         server.chat_ok(body.clone())["usage"]["completion_tokens"],
         40
     );
+}
 
-    body["temperature"] = 2.into();
-    let sampled = server.chat_ok(body.clone());
-    assert_eq!(
-        heard_whole(&sampled),
-        heard_whole(&server.chat_ok(body.clone()))
-    );
-    body["seed"] = 8.into();
-    assert_ne!(heard_whole(&sampled), heard_whole(&server.chat_ok(body)));
+/// What comes of a die is left to chance; the flag --seed makes it the same each time.
+#[test]
+fn seeds_decide_what_chance_would() {
+    let server = Server::start(&["--seed", "7"]);
+    let roll = |seed: Option<u64>| {
+        let mut body = user("Roll a die.");
+        body["temperature"] = 1.into();
+        body["seed"] = seed.into();
+        heard_whole(&server.chat_ok(body)).content
+    };
+    let rolls: Vec<String> = (0..12).map(|seed| roll(Some(seed))).collect();
+    assert_eq!(rolls[7], roll(None));
+    assert_eq!(rolls[3], roll(Some(3)));
+    assert!(rolls.iter().any(|other| *other != rolls[0]), "{rolls:?}");
 }
 
 /// A control token in a message takes several tokens: it is text, and ends no turn.

@@ -130,21 +130,40 @@ impl Output {
             if ends {
                 continue;
             }
-            deltas.extend(parser.push(self.tokenizer.bytes(id), Some(id)));
+            append(&mut deltas, parser.push(self.tokenizer.bytes(id), Some(id)));
             self.reasoning_tokens = parser.reasoning_tokens();
             if parser.stopped() {
-                deltas.extend(parser.finish(End::Stop));
+                append(&mut deltas, parser.finish(End::Stop));
                 return Ok(deltas);
             }
         }
         match stop {
             None => self.parser = Some(parser),
-            Some(Stop::Token(_)) => deltas.extend(parser.finish(End::Stop)),
-            Some(Stop::Length) => deltas.extend(parser.finish(End::Length)),
+            Some(Stop::Token(_)) => append(&mut deltas, parser.finish(End::Stop)),
+            Some(Stop::Length) => append(&mut deltas, parser.finish(End::Length)),
             Some(Stop::Failed(reason)) => return Err(ApiError::engine_failure(&reason)),
             Some(Stop::Cancelled) => return Err(ApiError::shutting_down(2)),
         }
         Ok(deltas)
+    }
+}
+
+/// Adds `more` to the deltas of a step, text of one kind in one piece: a step yields several
+/// tokens, and each piece becomes an event on the wire.
+fn append(deltas: &mut Vec<Delta>, more: Vec<Delta>) {
+    for delta in more {
+        match (deltas.last_mut(), delta) {
+            (Some(Delta::Reasoning(text)), Delta::Reasoning(more))
+            | (Some(Delta::Content(text)), Delta::Content(more)) => text.push_str(&more),
+            (
+                Some(Delta::ToolCallArguments { index, fragment }),
+                Delta::ToolCallArguments {
+                    index: same,
+                    fragment: more,
+                },
+            ) if *index == same => fragment.push_str(&more),
+            (_, delta) => deltas.push(delta),
+        }
     }
 }
 
@@ -201,7 +220,13 @@ mod tests {
         let mut answer = Aggregate::default();
         answer.extend(&output.take(Some(update(&ids("h"), 0, None))).unwrap());
         let step = [ids("m"), vec![THINK_CLOSE], ids("\n\nYes \u{e9}")].concat();
-        answer.extend(&output.take(Some(update(&step, 15, None))).unwrap());
+        let deltas = output.take(Some(update(&step, 15, None))).unwrap();
+        let expected = [
+            Delta::Reasoning("m".into()),
+            Delta::Content("Yes \u{e9}".into()),
+        ];
+        assert_eq!(deltas, expected);
+        answer.extend(&deltas);
         assert!(!output.is_over());
         let last = update(&[33, END], 15, Some(Stop::Token(END)));
         answer.extend(&output.take(Some(last)).unwrap());

@@ -161,7 +161,7 @@ fn holds(text: &str, words: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use volley_protocol::parser::AggregatedCall;
+    use volley_protocol::parser::{AggregatedCall, Delta};
 
     use super::*;
 
@@ -170,10 +170,9 @@ mod tests {
     }
 
     fn said(content: &str) -> Aggregate {
-        Aggregate {
-            content: content.into(),
-            ..Aggregate::default()
-        }
+        let mut answer = Aggregate::default();
+        answer.add(&Delta::Content(content.into()));
+        answer
     }
 
     #[test]
