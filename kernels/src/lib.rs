@@ -26,7 +26,7 @@ mod cuda;
 
 pub use buf::{Buf, Kv, Weight};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, Graph};
+pub use cuda::{Cuda, Graph, load_libraries};
 pub use driver::Driver;
 #[cfg(feature = "emulate")]
 pub use emulated::Emulated;

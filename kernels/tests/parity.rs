@@ -33,12 +33,10 @@ fn check(name: &str, multiprocessors: usize) {
         },
         scale: Scale::Small,
         outcomes: Vec::new(),
+        tell: |outcome| println!("{} {}: {:.1e}", outcome.op, outcome.case, outcome.error),
     };
     let (_, run) = ALL.iter().find(|(n, _)| *n == name).expect("a known check");
     run(&mut checks);
-    for outcome in &checks.outcomes {
-        println!("{} {}: {:.1e}", outcome.op, outcome.case, outcome.error);
-    }
     let failed: Vec<_> = checks.outcomes.iter().filter(|o| !o.passed()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(!checks.outcomes.is_empty());

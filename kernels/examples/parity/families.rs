@@ -1,6 +1,7 @@
 //! One process per family of kernels.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +9,10 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
-use volley_kernels::{Cuda, CudaOps, Limits};
+use volley_kernels::{Cuda, CudaOps, Limits, load_libraries};
 use volley_ops_candle::CandleOps;
 
-use crate::checks::{ALL, Checks, Scale};
+use crate::checks::{ALL, Checks, Outcome, Scale};
 use crate::pair::Devices;
 use crate::report::print;
 use crate::times;
@@ -27,6 +28,7 @@ struct Arguments {
     only: Option<String>,
     no_times: bool,
     small: bool,
+    libraries: Option<String>,
     gpu: usize,
     child: Option<String>,
 }
@@ -40,6 +42,7 @@ fn arguments() -> Result<Arguments, String> {
             "--json" => parsed.json = Some(value()?),
             "--only" => parsed.only = Some(value()?),
             "--no-times" => parsed.no_times = true,
+            "--libraries" => parsed.libraries = Some(value()?),
             "--small" => parsed.small = true,
             "--gpu" => parsed.gpu = value()?.parse().map_err(|e| format!("--gpu: {e}"))?,
             "--child" => parsed.child = Some(value()?),
@@ -50,9 +53,14 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 pub fn main() -> ExitCode {
-    match arguments().and_then(|arguments| match &arguments.child {
-        Some(family) => child(&arguments, family).map(|()| true),
-        None => parent(&arguments),
+    match arguments().and_then(|arguments| {
+        if let Some(folder) = &arguments.libraries {
+            load_libraries(Path::new(folder)).map_err(|error| error.to_string())?;
+        }
+        match &arguments.child {
+            Some(family) => child(&arguments, family).map(|()| true),
+            None => parent(&arguments),
+        }
     }) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -116,6 +124,12 @@ fn run(arguments: &Arguments, family: &str) -> Vec<Value> {
     let spawned = Command::new(program)
         .args(["--child", family, "--gpu", &arguments.gpu.to_string()])
         .args(arguments.small.then_some("--small"))
+        .args(
+            arguments
+                .libraries
+                .iter()
+                .flat_map(|folder| ["--libraries", folder]),
+        )
         .stdout(Stdio::piped())
         .spawn();
     let mut process = match spawned {
@@ -169,11 +183,8 @@ fn child(arguments: &Arguments, family: &str) -> Result<(), String> {
             .iter()
             .find(|(known, _)| *known == name)
             .ok_or(format!("unknown family {family}"))?;
-        let mut clock = times::Clock::new(&cuda, &gpu);
+        let mut clock = times::Clock::new(&cuda, &gpu, emit);
         let timed = time(&mut clock);
-        for row in &clock.rows {
-            emit(&row.json());
-        }
         return timed.map_err(|error| error.to_string());
     }
     let check = family.strip_prefix("check:").unwrap_or(family);
@@ -194,19 +205,21 @@ fn child(arguments: &Arguments, family: &str) -> Result<(), String> {
             Scale::Full
         },
         outcomes: Vec::new(),
+        tell,
     };
     run(&mut checks);
-    for outcome in &checks.outcomes {
-        emit(&json!({
-            "op": outcome.op,
-            "case": outcome.case,
-            "error": outcome.error.is_finite().then_some(outcome.error),
-            "tolerance": outcome.tolerance,
-            "failure": outcome.failure,
-            "passed": outcome.passed(),
-        }));
-    }
     Ok(())
+}
+
+fn tell(outcome: &Outcome) {
+    emit(&json!({
+        "op": outcome.op,
+        "case": outcome.case,
+        "error": outcome.error.is_finite().then_some(outcome.error),
+        "tolerance": outcome.tolerance,
+        "failure": outcome.failure,
+        "passed": outcome.passed(),
+    }));
 }
 
 fn emit(record: &Value) {

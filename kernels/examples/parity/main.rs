@@ -2,7 +2,8 @@
 //! Qwen3.6-27B and its drafter:
 //!
 //! `cargo run --release -p volley-kernels --features cuda --example parity -- [--json FILE] [--only
-//! NAME] [--no-times] [--small] [--gpu N]`
+//! NAME] [--no-times] [--small] [--gpu N]
+//! [--libraries FOLDER]`
 //!
 //! Each family of kernels runs in a process of its own, so a kernel that breaks the context or hangs
 //! costs its own results only. Exit code 1 when a check failed.

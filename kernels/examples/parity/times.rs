@@ -17,24 +17,11 @@ const REPLAYS: usize = 15;
 /// Memory that operands rotate through.
 const ROTATION_BYTES: usize = 256 << 20;
 
-pub struct Row {
-    op: &'static str,
-    case: String,
-    us: f64,
-    bytes: f64,
-    flop: f64,
-}
-
-impl Row {
-    pub fn json(&self) -> Value {
-        json!({"op": self.op, "case": self.case, "us": self.us, "bytes": self.bytes, "flop": self.flop})
-    }
-}
-
 pub struct Clock<'a> {
     cuda: &'a Cuda,
     gpu: &'a CudaOps,
-    pub rows: Vec<Row>,
+    /// Told of every time at once: the process may not live to the end.
+    tell: fn(&Value),
     noise: Vec<f32>,
 }
 
@@ -93,7 +80,7 @@ fn out_of_cuda(error: volley_ops::Error) -> Error {
 }
 
 impl<'a> Clock<'a> {
-    pub fn new(cuda: &'a Cuda, gpu: &'a CudaOps) -> Self {
+    pub fn new(cuda: &'a Cuda, gpu: &'a CudaOps, tell: fn(&Value)) -> Self {
         let mut state = 1u32;
         let noise = (0..1 << 20).map(|_| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -102,7 +89,7 @@ impl<'a> Clock<'a> {
         Self {
             cuda,
             gpu,
-            rows: Vec::new(),
+            tell,
             noise: noise.collect(),
         }
     }
@@ -154,13 +141,8 @@ impl<'a> Clock<'a> {
             times.push(f64::from(ms) * 1e3 / LAUNCHES as f64);
         }
         times.sort_by(f64::total_cmp);
-        self.rows.push(Row {
-            op,
-            case,
-            us: times[REPLAYS / 2],
-            bytes: bytes as f64,
-            flop: flop as f64,
-        });
+        let us = times[REPLAYS / 2];
+        (self.tell)(&json!({"op": op, "case": case, "us": us, "bytes": bytes, "flop": flop}));
         Ok(())
     }
 }

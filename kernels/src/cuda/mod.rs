@@ -1,6 +1,7 @@
 //! The CUDA driver: one context, one stream, modules, pinned staging, cuBLASLt.
 
 mod graph;
+mod libraries;
 mod modules;
 mod products;
 mod staging;
@@ -14,6 +15,7 @@ use cudarc::driver::{result, sys};
 use crate::driver::{Address, Driver, Product};
 use crate::error::{Error, Result};
 pub use graph::Graph;
+pub use libraries::load_libraries;
 use modules::Modules;
 use products::Products;
 use staging::Staging;

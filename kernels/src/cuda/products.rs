@@ -8,6 +8,7 @@ use std::ptr::from_ref;
 use cudarc::cublaslt::{result as lt, sys};
 use cudarc::driver;
 
+use super::libraries::find_libraries;
 use super::{call, graph};
 use crate::driver::Product;
 use crate::error::{Error, Result};
@@ -63,11 +64,7 @@ fn lt_call<T>(name: &'static str, result: std::result::Result<T, lt::CublasError
 impl Products {
     /// Opens cuBLASLt in the current context.
     pub fn new() -> Result<Self> {
-        // SAFETY: loading the library runs no code of ours.
-        if !unsafe { sys::is_culib_present() } {
-            let library = "libcublasLt.so";
-            return Err(Error::MissingLibrary { library });
-        }
+        find_libraries()?;
         Ok(Self {
             handle: lt_call("cublasLtCreate", lt::create_handle())?,
             // SAFETY: the size is not zero.

@@ -44,6 +44,8 @@ pub struct Checks<'a> {
     pub devices: Devices<'a>,
     pub scale: Scale,
     pub outcomes: Vec<Outcome>,
+    /// Told of every outcome at once: the process may not live to the end.
+    pub tell: fn(&Outcome),
 }
 
 /// An operation's checks, by name.
@@ -86,17 +88,17 @@ impl Checks<'_> {
             tolerance,
             failure,
         };
-        match run(&mut self.devices) {
+        let outcomes = match run(&mut self.devices) {
             Ok(outputs) => {
                 let outputs = outputs.into_iter();
-                self.outcomes
-                    .extend(outputs.map(|(error, tolerance)| outcome(error, tolerance, None)));
+                outputs
+                    .map(|(error, tolerance)| outcome(error, tolerance, None))
+                    .collect()
             }
-            Err(error) => {
-                let failure = Some(error.to_string());
-                self.outcomes.push(outcome(f64::INFINITY, 0.0, failure));
-            }
-        }
+            Err(error) => vec![outcome(f64::INFINITY, 0.0, Some(error.to_string()))],
+        };
+        outcomes.iter().for_each(self.tell);
+        self.outcomes.extend(outcomes);
     }
 }
 
