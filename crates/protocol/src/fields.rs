@@ -198,6 +198,21 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A finite number above 0, at most `high`.
+    pub(crate) fn positive(&self, name: &str, high: f64) -> Result<Option<f64>, ApiError> {
+        let schema = || json!({"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": high});
+        self.read(name, schema);
+        match self.number(name, 0.0..=high)? {
+            // The engine counts in single precision, where the least of them are 0.
+            Some(value) if value as f32 <= 0.0 => {
+                let path = self.path_of(name);
+                let message = format!("{path} must be above 0 and at most {high}");
+                Err(ApiError::invalid_value(&path, message))
+            }
+            value => Ok(value),
+        }
+    }
+
     /// An integer within `range`; `10.0` counts as one.
     pub(crate) fn integer(
         &self,

@@ -64,6 +64,7 @@ pub mod stream;
 mod surface;
 pub mod template;
 pub mod tokenize;
+mod volatile;
 
 pub use error::{ApiError, TemplateError};
 pub use request::{Features, GenerationRequest};

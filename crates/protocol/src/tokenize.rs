@@ -85,7 +85,7 @@ fn read_chat(body: &Fields) -> Result<GenerationRequest, ApiError> {
     let mut notices = Vec::new();
     let messages = messages::parse(body, &mut notices)?;
     let mut request = GenerationRequest::read_for_prompt(body, &features)?;
-    request.messages = messages;
+    request.set_messages(messages);
     request.tools = read_tools(body, &features)?.functions;
     Ok(request)
 }

@@ -6,17 +6,10 @@ use crate::error::{ApiError, clipped};
 use crate::fields::Fields;
 use crate::messages::{Message, Role, ToolCall, read_content};
 
-/// A first line that differs in every request of one client, and would keep prompts from sharing
-/// their beginning in the cache.
-const VOLATILE_HEAD: &str = "x-anthropic-billing-header:";
-
 /// `system`: a text or a list of text blocks, each a message of its own.
-pub(super) fn read_system(
-    body: &Fields,
-    notices: &mut Vec<String>,
-) -> Result<Vec<Message>, ApiError> {
+pub(super) fn read_system(body: &Fields) -> Result<Vec<Message>, ApiError> {
     const PARAM: &str = "system";
-    let mut texts = match body.union(PARAM, &["string", "array", "null"]) {
+    let texts = match body.union(PARAM, &["string", "array", "null"]) {
         None => Vec::new(),
         Some(Value::String(text)) => vec![text.as_str()],
         Some(Value::Array(_)) => {
@@ -34,12 +27,6 @@ pub(super) fn read_system(
             return Err(ApiError::wrong_type(PARAM, expected, other));
         }
     };
-    if let Some(first) = texts.first_mut()
-        && first.starts_with(VOLATILE_HEAD)
-    {
-        notices.push(format!("system: the line {VOLATILE_HEAD:?} is left out"));
-        *first = first.split_once('\n').map_or("", |(_, rest)| rest);
-    }
     let texts = texts.into_iter().filter(|text| !text.is_empty());
     Ok(texts
         .map(|text| Message::text(Role::System, text))

@@ -68,11 +68,11 @@ pub(crate) fn read_messages(
     for_answer: bool,
 ) -> Result<MessagesRequest, ApiError> {
     let mut notices = Vec::new();
-    let mut messages = read_system(body, &mut notices)?;
+    let mut messages = read_system(body)?;
     messages.extend(read_list(body, &mut notices)?);
     let mut generation = GenerationRequest::read_common(body, features, Surface::Messages)?;
     generation.notices.extend(notices);
-    generation.messages = messages;
+    generation.set_messages(messages);
     if for_answer && generation.sampling.max_tokens.is_none() {
         return Err(ApiError::missing("max_tokens"));
     }

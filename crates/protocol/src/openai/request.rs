@@ -49,7 +49,7 @@ pub(crate) fn read_chat(body: &Fields, features: &Features) -> Result<ChatReques
     let messages = messages::parse(body, &mut notices)?;
     let mut request = ChatRequest::read_common(body, features, Surface::Chat)?;
     request.notices.extend(notices);
-    request.messages = messages;
+    request.set_messages(messages);
     request.read_continuation(body, features)?;
     request.stream_options = read_stream_options(body, request.stream)?;
     request.n = read_choices(body, features)?;

@@ -56,6 +56,7 @@ pub(super) fn responses() -> Value {
                 "content": [{"type": "input_text", "text": "How is the weather in Oslo?"}]},
             {"type": "reasoning", "summary": [],
                 "content": [{"type": "reasoning_text", "text": "I have to look."}]},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Look."}]},
             {"type": "function_call", "call_id": "call_1", "name": "weather",
                 "arguments": "{\"town\": \"Oslo\"}"},
             {"type": "function_call_output", "call_id": "call_1", "output": "rain"},

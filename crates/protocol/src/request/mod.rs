@@ -14,6 +14,7 @@ use crate::messages::{Message, Role};
 use crate::parser::InitialState;
 use crate::surface::Surface;
 use crate::template::{RenderOptions, python_strip};
+use crate::volatile;
 
 pub use constraint::Constraint;
 pub use policy::{IGNORED_FIELDS, UNSUPPORTED_FIELDS};
@@ -232,6 +233,12 @@ impl GenerationRequest {
             thinking,
             ..Self::default()
         })
+    }
+
+    /// Takes over the conversation.
+    pub(crate) fn set_messages(&mut self, mut messages: Vec<Message>) {
+        volatile::settle(&mut messages, &mut self.notices);
+        self.messages = messages;
     }
 
     /// Takes over tools and the choice among them.

@@ -51,13 +51,7 @@ impl SamplingFields {
             Ok(body.number(name, low..=high)?.map(|value| value as f32))
         };
         let positive = |name: &str, high: f64| -> Result<Option<f32>, ApiError> {
-            match float(name, 0.0, high)? {
-                Some(value) if value <= 0.0 => {
-                    let message = format!("{name} must be above 0 and at most {high}");
-                    Err(ApiError::invalid_value(name, message))
-                }
-                value => Ok(value),
-            }
+            Ok(body.positive(name, high)?.map(|value| value as f32))
         };
         let count = |name: &str, low: i64| -> Result<Option<usize>, ApiError> {
             let value = body.integer(name, low..=i64::from(u32::MAX))?;

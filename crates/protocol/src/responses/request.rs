@@ -99,7 +99,8 @@ impl ResponsesRequest {
         let recorder = Recorder::names();
         let fields = Fields::root(&body, &recorder).objects("input")?;
         let messages = read_items(&fields, &mut Vec::new())?;
-        self.generation.messages = with_instructions(self.instructions.as_deref(), messages);
+        let messages = with_instructions(self.instructions.as_deref(), messages);
+        self.generation.set_messages(messages);
         Ok(())
     }
 
@@ -144,7 +145,7 @@ pub(crate) fn read_responses(
         let message = "input has no item that can be answered";
         return Err(ApiError::invalid_value("input", message));
     }
-    generation.messages = with_instructions(instructions.as_deref(), messages);
+    generation.set_messages(with_instructions(instructions.as_deref(), messages));
     generation.logprobs = read_logprobs(body, features)?;
     generation.stop = read_stop(body, "stop")?;
     let limit = body.integer("max_output_tokens", 1..=i64::from(u32::MAX))?;

@@ -233,6 +233,14 @@ fn b70_a_volatile_head_does_not_reach_the_prompt() {
     let (a, b) = (body("AAA"), body("BBB"));
     assert_eq!(prompt(&a), prompt(&b));
     assert!(prompt(&a).contains("You are Claude.") && !prompt(&a).contains("billing"));
+    let relayed = chat(json!({"messages": [
+        {"role": "system", "content": "x-anthropic-billing-header: cc_version=1;\nBe brief."},
+        {"role": "user", "content": "Hi"}]}))
+    .unwrap();
+    assert_eq!(
+        relayed.messages[0].content, "Be brief.",
+        "also through a relay"
+    );
     assert!(
         a.notices.iter().any(|notice| notice.contains("billing")),
         "it is reported"
@@ -241,7 +249,8 @@ fn b70_a_volatile_head_does_not_reach_the_prompt() {
 
 #[test]
 fn b77_penalties_out_of_range() {
-    for value in [json!(0), json!(-1)] {
+    refused(chat(json!({"top_p": 1e-60})), "top_p");
+    for value in [json!(0), json!(-1), json!(1e-60)] {
         refused(
             chat(json!({"repetition_penalty": value})),
             "repetition_penalty",
