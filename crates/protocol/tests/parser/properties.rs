@@ -5,7 +5,7 @@ use proptest::strategy::ValueTree;
 use serde_json::{Map, Value, json};
 use volley_protocol::messages::{Message, Role, ToolCall};
 use volley_protocol::openai::Usage;
-use volley_protocol::parser::{Aggregate, End};
+use volley_protocol::parser::{Aggregate, End, OutputParser};
 use volley_protocol::stream::{ChunkBuilder, ReasoningField, ResponseMeta, response};
 use volley_protocol::template::{ChatTemplate, RenderOptions};
 
@@ -97,6 +97,30 @@ proptest! {
         let whole = play(case.config(Some(IDS)), &as_tokens(&raw, usize::MAX), end);
         assert_sound(&whole);
         prop_assert_eq!(&play(case.config(Some(IDS)), &as_tokens(&raw, size), end), &whole);
+    }
+
+    #[test]
+    fn content_pushes_are_the_tokens_of_the_content(
+        raw in markup(), open: bool, stop: bool, parallel: bool, limit: bool,
+    ) {
+        let case = messy(open, stop, parallel);
+        let end = if limit { End::Length } else { End::Stop };
+        let tokens = as_tokens(&raw, 1);
+        let mut parser = OutputParser::new(case.config(Some(IDS)));
+        let mut answer = Aggregate::default();
+        let mut told = Vec::new();
+        for (bytes, id) in &tokens {
+            answer.extend(&parser.push(bytes, *id));
+            told.extend(parser.take_content_pushes());
+            if parser.stopped() {
+                break;
+            }
+        }
+        let ended = parser.end(end);
+        answer.extend(&ended.deltas);
+        told.extend(ended.content_pushes);
+        let bytes: Vec<u8> = told.iter().flat_map(|push| tokens[*push].0.clone()).collect();
+        prop_assert_eq!(String::from_utf8(bytes).unwrap(), answer.content);
     }
 
     #[test]
