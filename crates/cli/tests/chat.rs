@@ -1,4 +1,5 @@
 //! Chats over real HTTP.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The other commands, and errors of the command line.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

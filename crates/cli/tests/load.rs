@@ -1,4 +1,5 @@
 //! Many clients, clients that leave, and the end of the server.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Requests that are wrong: each gets its status and a JSON error that names the field, and the
 //! next good one works.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 
