@@ -38,6 +38,9 @@ pub struct ModelArgs {
     /// Ranks that share the weights.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub tensor_parallel_size: usize,
+    /// Where to compute; "cuda" needs a build with the feature of that name.
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub device: Device,
     /// Longest sequence, prompt and output together, in tokens [default: the model's own limit,
     /// at most 32768].
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
@@ -61,6 +64,15 @@ pub struct ModelArgs {
     /// Seed of requests that bring none [default: random for each].
     #[arg(long)]
     pub seed: Option<u64>,
+}
+
+/// Where to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Device {
+    /// The processor, in f32.
+    Cpu,
+    /// NVIDIA GPUs, in bf16.
+    Cuda,
 }
 
 /// Methods of drafting.

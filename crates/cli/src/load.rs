@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use volley_engine::{Engine, EngineOptions, Sources, Speculation};
+use volley_engine::{DeviceKind, Engine, EngineOptions, Sources, Speculation};
 use volley_model::{Checkpoint, DrafterConfig, TargetConfig};
 use volley_protocol::template::ChatTemplate;
 use volley_server::{GenerationDefaults, ServedModel, Tokenizer};
 use volley_speculate::Rule;
 
-use crate::args::ModelArgs;
+use crate::args::{Device, ModelArgs};
 use crate::demo;
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
@@ -62,6 +62,10 @@ pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Lo
         .max_model_len
         .unwrap_or(DEFAULT_MAX_MODEL_LEN.min(config.max_position_embeddings));
     let options = EngineOptions {
+        device: match args.device {
+            Device::Cpu => DeviceKind::Cpu,
+            Device::Cuda => DeviceKind::Cuda,
+        },
         ranks: args.tensor_parallel_size,
         max_model_len: Some(max_model_len),
         token_count: Some(tokenizer.count()),
@@ -81,8 +85,13 @@ pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Lo
     facts.push((
         "context",
         format!(
-            "{} tokens, on the CPU with {} rank(s)",
-            info.max_model_len, args.tensor_parallel_size
+            "{} tokens, on {} with {} rank(s)",
+            info.max_model_len,
+            match args.device {
+                Device::Cpu => "the CPU",
+                Device::Cuda => "the GPU",
+            },
+            args.tensor_parallel_size
         ),
     ));
     facts.push(("sampling", format!("{defaults} ({origin})")));

@@ -5,6 +5,8 @@ use volley_model::{Drafter, Target};
 use volley_ops::{Batch, Ops};
 
 use crate::blocks::BlockPool;
+#[cfg(feature = "cuda")]
+use crate::cuda;
 use crate::handle::{Heartbeat, Queue, Shared};
 use crate::layout::Layout;
 use crate::proposers::{DflashProposer, NoProposer, TargetRank};
@@ -23,6 +25,12 @@ impl Engine {
     pub fn start(options: EngineOptions, sources: Sources) -> Result<EngineHandle, EngineError> {
         match options.device {
             DeviceKind::Cpu => Self::start_on(cpu::ops(options.ranks), options, sources),
+            #[cfg(feature = "cuda")]
+            DeviceKind::Cuda => Self::start_on(cuda::ops(options.ranks)?, options, sources),
+            #[cfg(not(feature = "cuda"))]
+            DeviceKind::Cuda => Err(EngineError::Options(
+                "this volley was built without CUDA; build it with --features cuda".into(),
+            )),
         }
     }
 

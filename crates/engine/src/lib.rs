@@ -7,6 +7,8 @@
 mod api;
 mod blocks;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod engine;
 mod handle;
 mod layout;

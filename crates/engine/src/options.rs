@@ -57,6 +57,8 @@ pub enum DeviceKind {
     /// The processor, in f32.
     #[default]
     Cpu,
+    /// NVIDIA GPUs, in bf16; needs a build with the feature `cuda`.
+    Cuda,
 }
 
 /// Method of drafting.

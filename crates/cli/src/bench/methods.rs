@@ -108,7 +108,7 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
         prompts.len()
     );
     match &args.json {
-        Some(path) => record::write(path, &rows),
+        Some(path) => record::write(path, args.model.device, &rows),
         None => Ok(()),
     }
 }

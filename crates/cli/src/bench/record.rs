@@ -6,12 +6,13 @@ use std::process::Command;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::args::Device;
 use crate::error::{Error, Result};
 
 /// Writes `{"machine", "commit", "command", "rows"}` to `path`.
-pub fn write<R: Serialize>(path: &Path, rows: &[R]) -> Result<()> {
+pub fn write<R: Serialize>(path: &Path, device: Device, rows: &[R]) -> Result<()> {
     let record = json!({
-        "machine": machine(),
+        "machine": machine(device),
         "commit": commit(),
         "command": command(),
         "rows": rows,
@@ -42,7 +43,12 @@ fn commit() -> Option<String> {
     output.status.success().then(|| text.trim().to_string())
 }
 
-fn machine() -> Value {
+fn machine(device: Device) -> Value {
+    let gpu = match device {
+        Device::Cpu => None,
+        Device::Cuda => gpu(),
+    };
+    let (name, driver) = gpu.unzip();
     let model = std::fs::read_to_string("/proc/cpuinfo")
         .ok()
         .and_then(|text| {
@@ -52,10 +58,19 @@ fn machine() -> Value {
     json!({
         "cpu": model,
         "cores": std::thread::available_parallelism().ok().map(usize::from),
-        "gpu": null,
-        "count": 0,
-        "driver": null,
+        "gpu": name,
+        "count": usize::from(name.is_some()),
+        "driver": driver,
     })
+}
+
+/// Name and driver of the first GPU, as the driver's own tool tells them.
+fn gpu() -> Option<(String, String)> {
+    let query = ["--query-gpu=name,driver_version", "--format=csv,noheader"];
+    let output = Command::new("nvidia-smi").args(query).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let (name, driver) = text.lines().next()?.split_once(", ")?;
+    Some((name.to_string(), driver.to_string()))
 }
 
 /// Median of a sample; 0 for an empty one.
