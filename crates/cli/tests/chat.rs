@@ -107,9 +107,10 @@ fn streamed_and_whole_answers_agree_and_are_right() {
 }
 
 #[test]
-fn speculation_does_not_change_the_text() {
+fn speculation_and_ranks_do_not_change_the_text() {
     let drafted = Server::start(&[]);
     let plain = Server::start(&["--spec", "none"]);
+    let shared = Server::start(&["-tp", "2"]);
     for text in [
         "What is 314 - 159?",
         "Hello!",
@@ -121,8 +122,11 @@ fn speculation_does_not_change_the_text() {
         sampled["temperature"] = 0.8.into();
         sampled["seed"] = 11.into();
         for body in [greedy, sampled] {
-            let (one, two) = (drafted.chat_ok(body.clone()), plain.chat_ok(body));
+            let one = drafted.chat_ok(body.clone());
+            let two = plain.chat_ok(body.clone());
             assert_eq!(heard_whole(&one), heard_whole(&two), "{text}");
+            let three = shared.chat_ok(body);
+            assert_eq!(heard_whole(&one), heard_whole(&three), "{text}");
             let drafts = &two["usage"]["completion_tokens_details"];
             assert_eq!(drafts["accepted_prediction_tokens"], 0);
             assert_eq!(drafts["rejected_prediction_tokens"], 0);

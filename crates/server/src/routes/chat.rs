@@ -38,16 +38,11 @@ pub async fn complete(
     Extension(RequestId(id)): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, Failure> {
-    app.check_open()?;
-    let log = RequestLog::new(id);
-    let body = read_json(request, app.max_body_bytes).await?;
-    let ticket = app
-        .admission
-        .enter()
-        .ok_or_else(|| ApiError::queue_full(RETRY_AFTER_S))?;
-    let (prepared, stream) = prepare(Arc::clone(&app), body).await?;
+    let mut log = RequestLog::new(id);
+    let admitted = admit(&app, request).await;
+    let (generation, ticket, stream) = admitted.inspect_err(|error| log.refused(error))?;
     let running = Running {
-        generation: app.model.start(prepared)?,
+        generation,
         ticket: Some(ticket),
         meta: meta(&app),
         log,
@@ -58,8 +53,21 @@ pub async fn complete(
     }
 }
 
-/// Checks and encodes a request on a thread where it may take its time. The options come back for
-/// a request that wants a stream.
+/// Takes a request in, and hands it to the engine. The options come along for a request that
+/// wants a stream.
+async fn admit(
+    app: &Arc<App>,
+    request: Request,
+) -> Result<(Generation, Ticket, Option<StreamOptions>), ApiError> {
+    app.check_open()?;
+    let body = read_json(request, app.max_body_bytes).await?;
+    let full = || ApiError::queue_full(RETRY_AFTER_S);
+    let ticket = app.admission.enter().ok_or_else(full)?;
+    let (prepared, stream) = prepare(Arc::clone(app), body).await?;
+    Ok((app.model.start(prepared)?, ticket, stream))
+}
+
+/// Checks and encodes a request on a thread where it may take its time.
 async fn prepare(
     app: Arc<App>,
     body: Vec<u8>,
@@ -132,6 +140,12 @@ impl RequestLog {
         );
     }
 
+    /// The request is at fault, or comes at a bad time.
+    fn refused(&mut self, error: &ApiError) {
+        self.ended = true;
+        tracing::info!(id = self.id, status = error.status, "refused: {error}");
+    }
+
     /// The engine failed.
     pub fn failed(&mut self, error: &ApiError) {
         self.ended = true;
@@ -143,7 +157,7 @@ impl Drop for RequestLog {
     fn drop(&mut self) {
         if !self.ended {
             let seconds = self.start.elapsed().as_secs_f32();
-            tracing::info!(id = self.id, seconds, "refused, or the client went away");
+            tracing::info!(id = self.id, seconds, "the client went away");
         }
     }
 }
