@@ -22,9 +22,12 @@ const DEFAULT_MAX_MODEL_LEN: usize = 32_768;
 pub struct Loaded {
     /// The model.
     pub model: ServedModel,
-    /// Lines for people: label and text.
-    pub facts: Vec<(&'static str, String)>,
+    /// Lines for people.
+    pub facts: Vec<Fact>,
 }
+
+/// A label and a text.
+pub type Fact = (&'static str, String);
 
 /// Loads the target, the drafter and the texts, and starts the engine.
 pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Loaded> {
@@ -37,27 +40,7 @@ pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Lo
         .map_err(|error| volley_server::Error::Template(error.to_string()))?;
     let (defaults, origin) = defaults(&args.generation_config, &target)?;
     let mut facts = vec![("model", target_fact(&source, &config))];
-    let (drafter, speculation) = match drafting {
-        Drafting::None => (None, Speculation::None),
-        Drafting::Dflash {
-            drafter,
-            max_drafts,
-            notices,
-        } => {
-            let checkpoint = open(&drafter, demo::drafter)?;
-            let drafter_config = DrafterConfig::read(&checkpoint, Some(&config))?;
-            facts.push(("drafter", drafter_fact(&drafter, &drafter_config)));
-            let guesses = drafter_config.guesses.iter();
-            facts.extend(guesses.map(|guess| ("guessed", guess.clone())));
-            facts.extend(notices.into_iter().map(|notice| ("notice", notice)));
-            let most = drafter_config.block_size.saturating_sub(1);
-            let speculation = Speculation::Dflash {
-                max_drafts: draft_count(max_drafts, most)?,
-                rule: Rule::default(),
-            };
-            (Some(checkpoint), speculation)
-        }
-    };
+    let (drafter, speculation) = drafter(drafting, &config, &mut facts)?;
     let max_model_len = args
         .max_model_len
         .unwrap_or(DEFAULT_MAX_MODEL_LEN.min(config.max_position_embeddings));
@@ -82,18 +65,13 @@ pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Lo
             method => format!("{method}, up to {} drafts per step", info.max_drafts),
         },
     ));
-    facts.push((
-        "context",
-        format!(
-            "{} tokens, on {} with {} rank(s)",
-            info.max_model_len,
-            match args.device {
-                Device::Cpu => "the CPU",
-                Device::Cuda => "the GPU",
-            },
-            args.tensor_parallel_size
-        ),
-    ));
+    let place = match (args.device, args.tensor_parallel_size) {
+        (Device::Cpu, 1) => "on the CPU".to_owned(),
+        (Device::Cpu, ranks) => format!("on the CPU in {ranks} ranks"),
+        (Device::Cuda, 1) => "on the GPU".to_owned(),
+        (Device::Cuda, ranks) => format!("on {ranks} GPUs"),
+    };
+    facts.push(("context", format!("{} tokens, {place}", info.max_model_len)));
     facts.push(("sampling", format!("{defaults} ({origin})")));
     let names = match names {
         [] => vec![default_name(&source)],
@@ -109,6 +87,34 @@ pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Lo
         engine,
     };
     Ok(Loaded { model, facts })
+}
+
+/// Opens the drafter, and says what it is.
+fn drafter(
+    drafting: Drafting,
+    target: &TargetConfig,
+    facts: &mut Vec<Fact>,
+) -> Result<(Option<Checkpoint>, Speculation)> {
+    let Drafting::Dflash {
+        drafter,
+        max_drafts,
+        notices,
+    } = drafting
+    else {
+        return Ok((None, Speculation::None));
+    };
+    let checkpoint = open(&drafter, demo::drafter)?;
+    let config = DrafterConfig::read(&checkpoint, Some(target))?;
+    facts.push(("drafter", drafter_fact(&drafter, &config)));
+    let guesses = config.guesses.iter();
+    facts.extend(guesses.map(|guess| ("guessed", guess.clone())));
+    facts.extend(notices.into_iter().map(|notice| ("notice", notice)));
+    let most = config.block_size.saturating_sub(1);
+    let speculation = Speculation::Dflash {
+        max_drafts: draft_count(max_drafts, most)?,
+        rule: Rule::default(),
+    };
+    Ok((Some(checkpoint), speculation))
 }
 
 /// A running model for one request at a time.
