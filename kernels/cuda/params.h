@@ -65,6 +65,14 @@ struct CopyParams {
 };
 static_assert(sizeof(CopyParams) == 32, "mirrored in params.rs");
 
+struct NoiseParams {
+    void *out;         // bf16
+    long long values;  // a multiple of 8
+    unsigned seed;
+    float scale;
+};
+static_assert(sizeof(NoiseParams) == 24, "mirrored in params.rs");
+
 struct LinearParams {
     const void *x;   // bf16 [rows, input]
     const void *w;   // bf16 [output, input]

@@ -1,4 +1,4 @@
-// Moving rows: embedding, gather, copies into columns.
+// Moving rows: embedding, gather, copies into columns; and filling a matrix with noise.
 #include "device.cuh"
 #include "params.h"
 
@@ -25,6 +25,23 @@ DEVICE void copy_columns(const CopyParams &p) {
         store<Unit>(p.out, out + i, load<Unit>(p.from, from + i));
 }
 
+// Numbers between -scale and scale that depend on the seed and the place only.
+DEVICE void noise(const NoiseParams &p) {
+    const long long units = p.values / 8, step = (long long)grid_x() * THREADS;
+    for (long long i = (long long)block_x() * THREADS + thread_index(); i < units; i += step) {
+        Floats8 x;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            unsigned bits = (unsigned)(8 * i + j) * 0x9e3779b9u ^ p.seed;
+            bits = (bits ^ (bits >> 16)) * 0x85ebca6bu;
+            bits = (bits ^ (bits >> 13)) * 0xc2b2ae35u;
+            x.at[j] = p.scale * ((float)(bits >> 8) * (1.0f / (1 << 23)) - 1.0f);
+        }
+        store<Bytes16>(p.out, i, narrow(x));
+    }
+}
+
+KERNEL(noise_values, THREADS, 1, 0, NoiseParams, noise)
 KERNEL(gather_16, THREADS, 1, 0, GatherParams, gather<Bytes16>)
 KERNEL(gather_2, THREADS, 1, 0, GatherParams, gather<bf16>)
 KERNEL(copy_columns_16, THREADS, 1, 0, CopyParams, copy_columns<Bytes16>)

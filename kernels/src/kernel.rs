@@ -45,6 +45,7 @@ macro_rules! kernels {
 }
 
 kernels! {
+    NOISE = "rows" "noise_values" NoiseParams,
     GATHER_16 = "rows" "gather_16" GatherParams,
     GATHER_2 = "rows" "gather_2" GatherParams,
     COPY_COLUMNS_16 = "rows" "copy_columns_16" CopyParams,

@@ -86,6 +86,15 @@ impl CudaOps {
         })
     }
 
+    /// A weight of random values between `-scale` and `scale`, made on the device: for measuring a
+    /// model of any size without its files.
+    pub fn dummy_weight(&self, out: usize, input: usize, seed: u32, scale: f32) -> Result<Weight> {
+        let memory = Memory::new(&self.driver, "weight", 2 * out * input)?;
+        let weight = Weight { memory, out, input };
+        rows::noise(&*self.driver, &weight, seed, scale)?;
+        Ok(weight)
+    }
+
     /// Which kernel multiplies few rows; at first whichever is faster for a shape.
     pub fn choose_linear(&self, kernel: LinearKernel) {
         self.linear.choose(kernel);

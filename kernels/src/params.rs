@@ -69,6 +69,12 @@ params! {
         out_units: i32,
         out_column: i32,
     }
+    NoiseParams (24) {
+        out: Address,
+        values: i64,
+        seed: u32,
+        scale: f32,
+    }
     LinearParams (56) {
         x: Address,
         w: Address,

@@ -3,11 +3,11 @@
 use volley_ops::{Dtype, Result};
 
 use crate::buf::{Buf, Weight};
-use crate::dims::{check_index, refuse};
+use crate::dims::{check_index, check_multiple, refuse};
 use crate::driver::{Address, Driver};
 use crate::error::in_op;
-use crate::kernel::{COPY_COLUMNS_2, COPY_COLUMNS_16, GATHER_2, GATHER_16};
-use crate::params::{CopyParams, GatherParams};
+use crate::kernel::{COPY_COLUMNS_2, COPY_COLUMNS_16, GATHER_2, GATHER_16, NOISE};
+use crate::params::{CopyParams, GatherParams, NoiseParams};
 
 /// `out[i] = from[index[i] - first]`, rows of `row_bytes`.
 struct Gather {
@@ -119,4 +119,20 @@ pub fn copy_columns(
     };
     // SAFETY: both buffers were checked.
     unsafe { kernel.launch(driver, [rows, 1, 1], &params) }.map_err(in_op(op))
+}
+
+/// Fills a weight with numbers between `-scale` and `scale` that depend on `seed` only.
+pub fn noise(driver: &dyn Driver, weight: &Weight, seed: u32, scale: f32) -> Result<()> {
+    let op = "noise";
+    let values = weight.out * weight.input;
+    check_multiple(op, "values of a weight", values, 8)?;
+    let params = NoiseParams {
+        out: weight.memory.address(),
+        values: values as i64,
+        seed,
+        scale,
+    };
+    let blocks = (8 * driver.multiprocessors()).min(values.div_ceil(8 * 256));
+    // SAFETY: the weight has room for its values.
+    unsafe { NOISE.launch(driver, [blocks, 1, 1], &params) }.map_err(in_op(op))
 }
