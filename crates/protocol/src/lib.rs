@@ -5,8 +5,8 @@
 //!
 //! ```
 //! use volley_protocol::openai::Usage;
-//! use volley_protocol::parser::{End, OutputParser, ParserConfig};
-//! use volley_protocol::reply::Step;
+//! use volley_protocol::parser::{End, ParserConfig};
+//! use volley_protocol::reply::{Step, StepParser};
 //! use volley_protocol::stream::{ReasoningField, ResponseMeta};
 //! use volley_protocol::{Features, Surface, messages, template::ChatTemplate};
 //!
@@ -19,7 +19,7 @@
 //! let list = messages::normalize(request.messages.clone())?;
 //! let prompt = template.render(&list, request.active_tools(), request.render_options())?;
 //!
-//! let mut parser = OutputParser::new(ParserConfig {
+//! let mut parser = StepParser::new(ParserConfig {
 //!     initial: request.initial_state(&prompt),
 //!     tools: request.active_tools().to_vec(),
 //!     parallel_tool_calls: request.parallel_tool_calls,
@@ -35,10 +35,14 @@
 //!     reasoning_field: ReasoningField::Both,
 //! });
 //! for piece in ["A greet", "ing.</thi", "nk>\n\nHel", "lo!"] {
+//!     let mut step = Step::default();
+//!     parser.push(piece.as_bytes(), None, None, &mut step);
 //!     // For a stream, `reply.step` gives the events to send.
-//!     reply.collect(0, &Step::from(parser.push(piece.as_bytes(), None)));
+//!     reply.collect(0, &step);
 //! }
-//! reply.collect(0, &Step::from(parser.finish(End::Stop)));
+//! let mut step = Step::default();
+//! parser.end(End::Stop, &mut step);
+//! reply.collect(0, &step);
 //! let body = reply.whole(Usage::new(3, 7));
 //! assert!(body.contains(r#""content":"Hello!","reasoning_content":"A greeting.""#));
 //! # Ok(())
@@ -60,6 +64,7 @@ pub mod replay;
 pub mod reply;
 pub mod request;
 pub mod responses;
+mod step;
 pub mod stream;
 mod surface;
 pub mod template;

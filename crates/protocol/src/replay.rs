@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::ApiError;
 use crate::openai::Usage;
 use crate::parser::{End, InitialState, OutputParser, ParserConfig};
-use crate::reply::{Event, Step};
+use crate::reply::{Event, Step, StepParser};
 use crate::request::Features;
 use crate::stream::{ReasoningField, ResponseMeta};
 use crate::surface::{Incoming, Surface};
@@ -180,23 +180,22 @@ fn try_replay(
         events.extend(reply.start(Usage::default()));
     }
     for choice in 0..incoming.generation().choices() {
-        let mut parser = OutputParser::new(config(file, &incoming, surface));
-        let mut play = |step: Step| match stream {
-            true => events.extend(reply.step(choice, &step, Usage::default())),
-            false => reply.collect(choice, &step),
+        let mut parser = StepParser::new(config(file, &incoming, surface));
+        let mut play = |step: &Step| match stream {
+            true => events.extend(reply.step(choice, step, Usage::default())),
+            false => reply.collect(choice, step),
         };
         for piece in &pieces {
-            play(parser.push(piece, None).into());
+            let mut step = Step::default();
+            parser.push(piece, None, None, &mut step);
+            play(&step);
             if parser.stopped() {
                 break;
             }
         }
-        let ended = parser.end(file.finish_reason.into());
-        play(Step {
-            deltas: ended.deltas,
-            logprobs: Vec::new(),
-            stop_string: ended.stop_string,
-        });
+        let mut last = Step::default();
+        parser.end(file.finish_reason.into(), &mut last);
+        play(&last);
     }
     if !stream {
         return Ok(reply.whole(usage).into_bytes());

@@ -8,7 +8,9 @@ use serde::Serialize;
 use crate::ApiError;
 use crate::logprobs::TokenLogprob;
 use crate::openai::Usage;
-use crate::parser::{Aggregate, Delta, FinishReason};
+use crate::parser::{Aggregate, FinishReason};
+
+pub use crate::step::{Step, StepParser};
 
 /// One server-sent event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,26 +57,6 @@ impl fmt::Display for Event {
 
 pub(crate) fn to_text(body: &impl Serialize) -> String {
     serde_json::to_string(body).expect("bodies have only string keys: this is a bug")
-}
-
-/// What one step of the engine brings for one choice, after the parser.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Step {
-    /// Deltas in order; the last one of a choice is the finish.
-    pub deltas: Vec<Delta>,
-    /// Tokens whose text came out in these deltas, if logprobs are wanted.
-    pub logprobs: Vec<TokenLogprob>,
-    /// With the finish: the stop string that was hit.
-    pub stop_string: Option<String>,
-}
-
-impl From<Vec<Delta>> for Step {
-    fn from(deltas: Vec<Delta>) -> Self {
-        Self {
-            deltas,
-            ..Self::default()
-        }
-    }
 }
 
 /// All that was said in one choice.

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use volley_protocol::logprobs::TokenLogprob;
 use volley_protocol::openai::Usage;
-use volley_protocol::parser::{Delta, End, FinishReason, InitialState, OutputParser, ParserConfig};
+use volley_protocol::parser::{Delta, End, FinishReason, InitialState, ParserConfig};
 use volley_protocol::replay::{EngineEnd, Split, replay};
-use volley_protocol::reply::{Reply, Step};
+use volley_protocol::reply::{Reply, Step, StepParser};
 use volley_protocol::responses::{ResponsesRequest, StoredResponse};
 use volley_protocol::stream::{ReasoningField, ResponseMeta};
 use volley_protocol::{Features, Incoming, Surface};
@@ -91,7 +91,7 @@ fn steps(raw: &[&[u8]], initial: InitialState, stop: &[&str], tools: bool) -> Ve
         strict: false,
         definition: Value::Null,
     };
-    let mut parser = OutputParser::new(ParserConfig {
+    let mut parser = StepParser::new(ParserConfig {
         initial,
         tools: if tools { vec![tool] } else { Vec::new() },
         parallel_tool_calls: true,
@@ -99,32 +99,23 @@ fn steps(raw: &[&[u8]], initial: InitialState, stop: &[&str], tools: bool) -> Ve
         tag_ids: None,
         call_id_prefix: "c".to_owned(),
     });
-    let logprobs = |pushes: Vec<usize>| {
-        let tokens = pushes.into_iter().map(|push| TokenLogprob {
-            bytes: raw[push].to_vec(),
-            logprob: Some(-(push as f32)),
-            top: Vec::new(),
-        });
-        tokens.collect()
-    };
     let mut steps = Vec::new();
     for bytes in raw {
-        let deltas = parser.push(bytes, None);
-        steps.push(Step {
-            deltas,
-            logprobs: logprobs(parser.take_content_pushes()),
-            stop_string: None,
-        });
+        let logprob = TokenLogprob {
+            bytes: bytes.to_vec(),
+            logprob: Some(-1.0),
+            top: Vec::new(),
+        };
+        let mut step = Step::default();
+        parser.push(bytes, None, Some(logprob), &mut step);
+        steps.push(step);
         if parser.stopped() {
             break;
         }
     }
-    let ended = parser.end(End::Stop);
-    steps.push(Step {
-        deltas: ended.deltas,
-        logprobs: logprobs(ended.content_pushes),
-        stop_string: ended.stop_string,
-    });
+    let mut last = Step::default();
+    parser.end(End::Stop, &mut last);
+    steps.push(last);
     steps
 }
 
