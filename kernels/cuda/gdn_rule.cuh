@@ -21,7 +21,7 @@ struct Shape {
 
 template <int ROWS>
 struct Gram {
-    float keys[ROWS][ROWS + 1];     // decayed k_j . k_i, strict ancestors
+    float keys[ROWS][ROWS + 1];     // decayed k_j . k_i, ancestors; the diagonal is not used
     float queries[ROWS][ROWS + 1];  // decayed k_j . q_i, ancestors and self
 };
 
@@ -176,8 +176,7 @@ DEVICE void multiply(RuleShared<ROWS> &shared, const HeadRows &head) {
 #pragma unroll
         for (int j = 0; j < S::ACROSS; j++) {
             const int column = across + 8 * j;
-            bool seen = valid && ((shared.ancestors[row] >> column) & 1);
-            if (key && column == row) seen = false;
+            const bool seen = valid && ((shared.ancestors[row] >> column) & 1);
             const float product = seen ? expf(shared.decay[row][column]) * gram[i][j] : 0.0f;
             (key ? shared.gram.keys : shared.gram.queries)[row][column] = product;
         }

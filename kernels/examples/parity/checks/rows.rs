@@ -1,11 +1,12 @@
 //! Moving rows, norms, the feed-forward gate, products.
 
 use volley_kernels::LinearKernel;
-use volley_ops::{Dtype, NormKind, Ops};
+use volley_ops::{Dtype, NormKind, Ops, Result};
 
 use super::{BF16, Checks, F32};
 
 pub fn rows(checks: &mut Checks) {
+    noise(checks);
     for (n, width) in [(1, 8), (5, 64), (17, 1288), (33, 260)] {
         checks.case("embed", format!("{n} x {width}"), |d| {
             let table = d.weight(50, width)?;
@@ -43,6 +44,26 @@ pub fn rows(checks: &mut Checks) {
             });
         }
     }
+}
+
+/// Dummy weights have no twin: their values are looked at.
+fn noise(checks: &mut Checks) {
+    checks.case("noise", "64 x 128".to_string(), |d| {
+        let ids: Vec<u32> = (0..64).collect();
+        let mut read = |seed| -> Result<Vec<f32>> {
+            let weight = d.gpu.dummy_weight(64, 128, seed, 0.5)?;
+            let mut out = d.gpu.alloc(64, 128, Dtype::Activation)?;
+            d.gpu.embed(&ids, &weight, 0, &mut out)?;
+            d.gpu.read(&out, 0..64)
+        };
+        let (one, again, other) = (read(1)?, read(1)?, read(2)?);
+        let inside = one.iter().all(|x| x.abs() <= 0.5);
+        let mean = one.iter().sum::<f32>() / one.len() as f32;
+        let square = one.iter().map(|x| x * x).sum::<f32>() / one.len() as f32;
+        let uniform = mean.abs() < 0.02 && (square - 0.25 / 3.0).abs() < 0.01;
+        let good = inside && uniform && one == again && one != other;
+        Ok(vec![(if good { 0.0 } else { f64::INFINITY }, 0.0)])
+    });
 }
 
 pub fn norms(checks: &mut Checks) {
