@@ -7,6 +7,7 @@ use crate::{Error, Result, Rope, Shard};
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
+const TOKENIZER: &str = "tokenizer_config.json";
 
 /// What mixes the tokens in a decoder layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -57,6 +58,9 @@ pub struct TargetConfig {
     pub mtp_layers: usize,
     /// Ids that end a text: of generation_config.json, else of config.json.
     pub eos: Vec<u32>,
+    /// Id of `<|audio_start|>`, the mask token of the family's drafters, if tokenizer_config.json
+    /// tells it.
+    pub audio_start: Option<u32>,
 }
 
 impl TargetConfig {
@@ -66,7 +70,12 @@ impl TargetConfig {
             place: checkpoint.place().to_string(),
             file: CONFIG.to_string(),
         })?;
-        Self::parse(&config, checkpoint.text(GENERATION)?.as_deref())
+        let mut config = Self::parse(&config, checkpoint.text(GENERATION)?.as_deref())?;
+        config.audio_start = match checkpoint.text(TOKENIZER)? {
+            Some(text) => audio_start(&text)?,
+            None => None,
+        };
+        Ok(config)
     }
 
     /// Parses the texts of config.json and generation_config.json.
@@ -100,6 +109,7 @@ impl TargetConfig {
             },
             mtp_layers: text.opt_count("mtp_num_hidden_layers")?.unwrap_or(0),
             eos: eos(generation, &text, &root)?,
+            audio_start: None,
         };
         config.check_heads(&text)?;
         Ok(config)
@@ -271,6 +281,16 @@ fn rope(text: &Fields, head_dim: usize, max_positions: usize) -> Result<Rope> {
         Some(max_positions),
         nested.as_ref(),
     )
+}
+
+fn audio_start(tokenizer: &str) -> Result<Option<u32>> {
+    let value = fields::parse(TOKENIZER, tokenizer)?;
+    let tokens = value["added_tokens_decoder"].as_object();
+    let found = tokens.into_iter().flatten().find_map(|(id, token)| {
+        let is_it = token["content"] == "<|audio_start|>";
+        id.parse().ok().filter(|_| is_it)
+    });
+    Ok(found)
 }
 
 fn eos(generation: Option<&str>, text: &Fields, root: &Fields) -> Result<Vec<u32>> {

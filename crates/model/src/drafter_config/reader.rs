@@ -253,10 +253,12 @@ impl<'a> Reader<'a> {
             (Some(size), _) => Some(size),
             (None, target) => target.map(|target| target.vocab_size),
         };
-        match MASK_TOKENS.iter().find(|(size, _)| Some(*size) == vocab) {
-            Some((_, id)) => Ok(self.guess("mask_token_id", *id)),
+        let known = MASK_TOKENS.iter().find(|(size, _)| Some(*size) == vocab);
+        let told = self.target.and_then(|target| target.audio_start);
+        match known.map(|(_, id)| *id).or(told) {
+            Some(id) => Ok(self.guess("mask_token_id", id)),
             None => {
-                let message = "is missing and cannot be inferred from tensor shapes";
+                let message = "is missing, and the target's tokenizer has no <|audio_start|>";
                 Err(self.nested.error("mask_token_id", message))
             }
         }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use volley_model::{Checkpoint, Drafter, HiddenRows, Limits, Mtp, Target, inspect};
+use volley_model::{
+    Checkpoint, Drafter, DrafterConfig, HiddenRows, Limits, Mtp, Target, TargetConfig, inspect,
+};
 use volley_ops_candle::CandleOps;
 
 use crate::golden::{Golden, Text, argmax, assert_logits, cpu};
@@ -35,6 +37,20 @@ fn both_checkpoints_are_complete() {
         assert_eq!(found.problems, [""; 0]);
         assert_eq!(found.memory.len(), 2, "two ranks can share it");
     }
+}
+
+#[test]
+fn the_drafter_is_inferred_from_its_tensors_alone() {
+    let target = TargetConfig::read(&open("target")).unwrap();
+    let bare = DrafterConfig::read(&open("drafter/model.safetensors"), Some(&target)).unwrap();
+    let full = DrafterConfig::read(&open("drafter"), Some(&target)).unwrap();
+    assert_eq!(bare.shapes, full.shapes);
+    assert_eq!(bare.block_size, full.block_size);
+    assert_eq!(bare.mask_token_id, full.mask_token_id);
+    assert_eq!(bare.target_layer_ids, full.target_layer_ids);
+    assert!(full.guesses.is_empty());
+    let guessed = |key: &str| bare.guesses.iter().any(|guess| guess.contains(key));
+    assert!(guessed("mask_token_id") && guessed("target_layer_ids"));
 }
 
 #[test]
