@@ -50,7 +50,7 @@ pub fn rows(checks: &mut Checks) {
 fn noise(checks: &mut Checks) {
     checks.case("noise", "64 x 128".to_string(), |d| {
         let ids: Vec<u32> = (0..64).collect();
-        let mut read = |seed| -> Result<Vec<f32>> {
+        let read = |seed| -> Result<Vec<f32>> {
             let weight = d.gpu.dummy_weight(64, 128, seed, 0.5)?;
             let mut out = d.gpu.alloc(64, 128, Dtype::Activation)?;
             d.gpu.embed(&ids, &weight, 0, &mut out)?;
