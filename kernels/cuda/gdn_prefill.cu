@@ -11,6 +11,7 @@ constexpr int COLUMNS = PREFILL_COLUMNS;
 constexpr int BLOCKS = ROWS / 16;             // blocks of 16 rows
 constexpr int TILES = COLUMNS / 8;            // tiles of 8 columns: one per warp in the solution
 constexpr int BELOW = 16 * 15 / 2;            // values below the diagonal of a block
+static_assert(ROWS / 8 == TILES, "one set of right operands serves both products");
 static_assert(TILES == THREADS / 32, "a warp solves one tile of columns");
 
 // The high and the low part of a matrix.
@@ -78,6 +79,21 @@ DEVICE void accumulate(Tile &sum, const Left &a, const Right &b) {
     multiply_add(sum.at, a.low, b.high[0], b.high[1]);
     multiply_add(sum.at, a.high, b.low[0], b.low[1]);
     multiply_add(sum.at, a.high, b.high[0], b.high[1]);
+}
+
+// As `accumulate` for the first `tiles` of COUNT tiles, part by part: products that follow each other
+// belong to different sums, so none waits for the one before.
+template <int COUNT>
+DEVICE void accumulate_all(Tile (&sums)[COUNT], const Left &a, const Right (&b)[COUNT], int tiles) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+        if (n < tiles) multiply_add(sums[n].at, a.low, b[n].high[0], b[n].high[1]);
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+        if (n < tiles) multiply_add(sums[n].at, a.high, b[n].low[0], b[n].low[1]);
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+        if (n < tiles) multiply_add(sums[n].at, a.high, b[n].high[0], b[n].high[1]);
 }
 
 // Rows `row..` and columns `16 step..` of a matrix.
@@ -204,13 +220,15 @@ DEVICE void multiply_rows(Products &products, PrefillShared &shared, bool keys, 
     for (int step = 0; step < GDN_DIM / 16; step++) {
         const Left a = keys ? left_of(shared.k, 16 * block, step, lane)
                             : left_of(shared.q, 16 * block, step, lane);
+        Right b[TILES];
 #pragma unroll
-        for (int n = 0; n < TILES; n++)
-            accumulate(products.state[n], a, right_of(shared.state, step, n, lane));
+        for (int n = 0; n < TILES; n++) b[n] = right_of(shared.state, step, n, lane);
+        accumulate_all(products.state, a, b, TILES);
+        const int seen = 2 * (block + 1);
 #pragma unroll
         for (int n = 0; n < ROWS / 8; n++)
-            if (n / 2 <= block)
-                accumulate(products.gram[n], a, right_of_transposed(shared.k, step, n, lane));
+            if (n < seen) b[n] = right_of_transposed(shared.k, step, n, lane);
+        accumulate_all(products.gram, a, b, seen);
     }
 }
 
@@ -310,9 +328,10 @@ DEVICE void write_out(Products &products, PrefillShared &shared, const Chunk &ch
 #pragma unroll 1
     for (int step = 0; step <= block; step++) {
         const Left a = left_of(shared.gram.queries, 16 * block, step, lane);
+        Right b[TILES];
 #pragma unroll
-        for (int n = 0; n < TILES; n++)
-            accumulate(products.state[n], a, right_of(shared.u, step, n, lane));
+        for (int n = 0; n < TILES; n++) b[n] = right_of(shared.u, step, n, lane);
+        accumulate_all(products.state, a, b, TILES);
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -338,9 +357,10 @@ DEVICE void fold(Tile (&state)[TILES], PrefillShared &shared, int last, int lane
 #pragma unroll 1
     for (int step = 0; step < BLOCKS; step++) {
         const Left a = left_of_transposed(shared.k, 16 * warp, step, lane);
+        Right b[TILES];
 #pragma unroll
-        for (int n = 0; n < TILES; n++)
-            accumulate(state[n], a, right_of(shared.scaled, step, n, lane));
+        for (int n = 0; n < TILES; n++) b[n] = right_of(shared.scaled, step, n, lane);
+        accumulate_all(state, a, b, TILES);
     }
 }
 

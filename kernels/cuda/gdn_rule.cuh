@@ -199,6 +199,7 @@ DEVICE void solve(RuleShared<ROWS> &shared, int rows) {
     sync_block();
     for (int i = warp; i < rows; i += WARPS) {
         float out = shared.out[i][lane];
+#pragma unroll 8
         for (int j = 0; j <= i; j++) out += shared.gram.queries[i][j] * shared.u[j][lane];
         shared.out[i][lane] = out;
     }

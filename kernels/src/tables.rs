@@ -1,5 +1,5 @@
-//! The tables of the current pass in fixed device memory. A batch that differs from the last one is
-//! copied again, in stream order; the operations of a pass share one copy.
+//! The tables of passes in fixed device memory. A batch that is not among the last few is copied, in
+//! stream order; the operations of a pass share one copy.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,31 +24,44 @@ pub struct Pass {
     pub facts: Facts,
 }
 
+/// Batches whose tables are held at the same time: a step goes back and forth between a few.
+const SLOTS: usize = 4;
+
 pub struct PassTables {
     driver: Arc<dyn Driver>,
     limits: Limits,
-    batch: Memory,
-    keep: Memory,
     index: Memory,
-    current: RefCell<Current>,
+    slots: RefCell<Vec<Slot>>,
 }
 
-#[derive(Default)]
-struct Current {
-    batch: Option<(Batch, Pass)>,
+/// Tables of one batch.
+struct Slot {
+    batch: Memory,
+    keep: Memory,
+    known: Option<Known>,
+}
+
+struct Known {
+    batch: Batch,
+    pass: Pass,
     keep: Option<Keep>,
 }
 
 impl PassTables {
     pub fn new(driver: &Arc<dyn Driver>, limits: Limits) -> Result<Self> {
         let memory = |bytes| Memory::new(driver, "tables", bytes);
+        let slot = || -> Result<Slot> {
+            Ok(Slot {
+                batch: memory(Self::batch_bytes(limits))?,
+                keep: memory(4 * (limits.rows + limits.segments))?,
+                known: None,
+            })
+        };
         Ok(Self {
             driver: Arc::clone(driver),
             limits,
-            batch: memory(Self::batch_bytes(limits))?,
-            keep: memory(4 * (limits.rows + limits.segments))?,
             index: memory(4 * limits.rows)?,
-            current: RefCell::default(),
+            slots: RefCell::new((0..SLOTS).map(|_| slot()).collect::<Result<_>>()?),
         })
     }
 
@@ -63,12 +76,30 @@ impl PassTables {
 
     /// The tables of this batch, copied unless they are there.
     pub fn pass(&self, op: &'static str, batch: &Batch) -> Result<Pass> {
-        let mut current = self.current.borrow_mut();
-        if let Some((known, pass)) = &current.batch
-            && known == batch
-        {
-            return Ok(*pass);
+        self.find(op, batch, &mut self.slots.borrow_mut())
+    }
+
+    /// As [`PassTables::pass`]; the slot of the batch comes to the front, the one used longest ago
+    /// is at the back.
+    fn find(&self, op: &'static str, batch: &Batch, slots: &mut [Slot]) -> Result<Pass> {
+        let holds = |slot: &Slot| slot.known.as_ref().is_some_and(|k| k.batch == *batch);
+        if let Some(at) = slots.iter().position(holds) {
+            slots[..=at].rotate_right(1);
+        } else {
+            slots.rotate_right(1);
+            slots[0].known = None;
+            let pass = self.copy(op, batch, &slots[0])?;
+            slots[0].known = Some(Known {
+                batch: batch.clone(),
+                pass,
+                keep: None,
+            });
         }
+        let known = slots[0].known.as_ref();
+        Ok(known.expect("found or copied above: this is a bug").pass)
+    }
+
+    fn copy(&self, op: &'static str, batch: &Batch, slot: &Slot) -> Result<Pass> {
         let encoded = encode(op, batch)?;
         let facts = encoded.facts;
         let blocks = (encoded.bytes.len() - encoded.layout.blocks()) / 4;
@@ -80,9 +111,8 @@ impl PassTables {
             self.limits.segments + 1,
         )?;
         check_index(op, "cache blocks of a pass", blocks, self.limits.blocks + 1)?;
-        *current = Current::default();
-        self.stage(op, self.batch.address(), &encoded.bytes)?;
-        let at = |offset: usize| self.batch.address() + offset as u64;
+        self.stage(op, slot.batch.address(), &encoded.bytes)?;
+        let at = |offset: usize| slot.batch.address() + offset as u64;
         let layout = encoded.layout;
         let tables = Tables {
             segments: at(layout.segments()),
@@ -92,23 +122,27 @@ impl PassTables {
             row_place: at(layout.row_place()),
             row_ancestors: at(layout.row_ancestors()),
             blocks: at(layout.blocks()),
-            kept_ends: self.keep.address(),
-            kept: self.keep.address() + 4 * facts.segments as u64,
+            kept_ends: slot.keep.address(),
+            kept: slot.keep.address() + 4 * facts.segments as u64,
         };
-        let pass = Pass { tables, facts };
-        current.batch = Some((batch.clone(), pass));
-        Ok(pass)
+        Ok(Pass { tables, facts })
     }
 
     /// The tables of this batch and its kept rows.
     pub fn pass_keeping(&self, op: &'static str, batch: &Batch, keep: &Keep) -> Result<Pass> {
-        let pass = self.pass(op, batch)?;
-        let mut current = self.current.borrow_mut();
-        if current.keep.as_ref() != Some(keep) {
+        let mut slots = self.slots.borrow_mut();
+        let pass = self.find(op, batch, &mut slots)?;
+        let Slot {
+            keep: memory,
+            known,
+            ..
+        } = &mut slots[0];
+        let known = known.as_mut().expect("found above: this is a bug");
+        if known.keep.as_ref() != Some(keep) {
             let bytes = encode_keep(op, batch, keep)?;
-            current.keep = None;
-            self.stage(op, self.keep.address(), &bytes)?;
-            current.keep = Some(keep.clone());
+            known.keep = None;
+            self.stage(op, memory.address(), &bytes)?;
+            known.keep = Some(keep.clone());
         }
         Ok(pass)
     }

@@ -39,6 +39,17 @@ impl Staging {
                 message: format!("{} bytes, at most {}", data.len(), self.slot_bytes),
             });
         }
+        // A recorded copy would repeat what the slot holds later.
+        // SAFETY: the stream lives.
+        let status = call("cuStreamIsCapturing", unsafe {
+            result::stream::is_capturing(stream)
+        })?;
+        if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Err(Error::Call {
+                call: "stage",
+                message: "a graph is being recorded; run the same pass once before".to_string(),
+            });
+        }
         let slot = self.next % SLOTS;
         let event = self.events[slot];
         // SAFETY: the slot lies inside the pinned memory, and nothing reads it once its event has
