@@ -143,6 +143,10 @@ pub enum EngineError {
     /// The model refused to load or to run.
     #[error(transparent)]
     Model(#[from] volley_model::Error),
+    /// The GPU does not start.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Gpu(#[from] volley_kernels::Error),
     /// An operation failed outside the model.
     #[error(transparent)]
     Ops(#[from] volley_ops::Error),

@@ -9,8 +9,5 @@ pub(crate) fn ops(ranks: usize) -> Result<Vec<CudaOps>, EngineError> {
             "{ranks} ranks: on GPUs volley runs 1 so far"
         )));
     }
-    let ops = CudaOps::new(0, Limits::default());
-    Ok(vec![ops.map_err(|error| {
-        EngineError::Options(error.to_string())
-    })?])
+    Ok(vec![CudaOps::new(0, Limits::default())?])
 }
