@@ -1,5 +1,6 @@
 //! `volley chat`.
 
+use clap::Args;
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Value, json};
@@ -7,11 +8,28 @@ use volley_protocol::openai::ChatRequest;
 use volley_protocol::parser::Aggregate;
 use volley_server::ServedModel;
 
-use crate::args::{ChatArgs, SamplingArgs};
+use crate::args::{ModelArgs, SamplingArgs};
 use crate::error::Result;
 use crate::generate::chat_body;
 use crate::load::load;
 use crate::terminal::{Printer, remark, summary};
+
+/// `volley chat`.
+#[derive(Args, Clone, Debug)]
+pub struct ChatArgs {
+    /// Model and drafting.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Sampling.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// System message.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Answer without thinking.
+    #[arg(long)]
+    pub no_thinking: bool,
+}
 
 const HELP: &str = "/reset forgets the conversation, /think on|off, /quit ends";
 

@@ -1,5 +1,6 @@
 //! `volley generate`.
 
+use clap::Args;
 use std::io::{Read, Write};
 
 use serde_json::{Value, json};
@@ -8,10 +9,36 @@ use volley_protocol::openai::{ChatRequest, SamplingFields};
 use volley_protocol::parser::{Aggregate, InitialState, OutputParser, ParserConfig};
 use volley_server::{Generation, Prepared, ServedModel};
 
-use crate::args::{GenerateArgs, SamplingArgs};
+use crate::args::{ModelArgs, SamplingArgs};
 use crate::error::Result;
 use crate::load;
 use crate::terminal::{Printer, acceptance_length, remark, summary, tokens_per_second};
+
+/// `volley generate`.
+#[derive(Args, Clone, Debug)]
+pub struct GenerateArgs {
+    /// Model and drafting.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Sampling.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Text to continue; "-" reads it from stdin.
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: String,
+    /// Put the prompt into the chat template as a user message.
+    #[arg(long)]
+    pub chat: bool,
+    /// With --chat: answer without thinking.
+    #[arg(long, requires = "chat")]
+    pub no_thinking: bool,
+    /// Go on after end-of-sequence tokens.
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// Print one JSON object with text, token ids, usage and timings.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Completes one prompt.
 pub fn run(args: &GenerateArgs) -> Result<()> {

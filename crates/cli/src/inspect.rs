@@ -1,14 +1,24 @@
 //! `volley inspect`.
 
+use clap::Args;
 use std::io::Write;
 
 use volley_model::inspect;
 
-use crate::args::InspectArgs;
 use crate::demo;
 use crate::drafting::Source;
 use crate::error::Result;
 use crate::load::open;
+
+/// `volley inspect`.
+#[derive(Args, Clone, Debug)]
+pub struct InspectArgs {
+    /// Folder or .safetensors file of a target or drafter, or "demo" for both of the pair.
+    pub model: String,
+    /// Print one JSON object for each checkpoint, on a line of its own.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Describes a checkpoint; for the demo both of the pair.
 pub fn run(args: &InspectArgs) -> Result<()> {

@@ -1,13 +1,35 @@
 //! `volley bench methods`: the same prompts with and without speculation, on the same engine.
 
+use clap::Args;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::{chats, progress, record};
-use crate::args::MethodsArgs;
+use crate::args::ModelArgs;
+use crate::args::values::positive;
 use crate::error::{Error, Result};
 use crate::load;
+
+/// `volley bench methods`.
+#[derive(Args, Clone, Debug)]
+pub struct MethodsArgs {
+    /// Chats, one JSON object per line.
+    pub chats: PathBuf,
+    /// Model and drafting.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Prompts to take from the file [default: all].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub limit: Option<usize>,
+    /// Most tokens per answer.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
+    pub max_tokens: usize,
+    /// Where to write the record.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
 
 /// Results of one method on one kind of prompt.
 #[derive(Serialize)]

@@ -6,8 +6,25 @@ mod progress;
 mod quality;
 mod record;
 
-use crate::args::{BenchArgs, BenchCommand};
 use crate::error::Result;
+use clap::{Args, Subcommand};
+
+/// `volley bench`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// The measurements.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Speed of the same prompts with and without speculation.
+    Methods(Box<methods::MethodsArgs>),
+    /// Right answers and acceptance length per kind of task.
+    Quality(Box<quality::QualityArgs>),
+}
 
 /// Runs one measurement.
 pub fn run(args: BenchArgs) -> Result<()> {

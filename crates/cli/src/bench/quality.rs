@@ -1,13 +1,38 @@
 //! `volley bench quality`: right answers and acceptance length per kind of task.
 
+use clap::Args;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::{chats, progress, record};
-use crate::args::QualityArgs;
+use crate::args::ModelArgs;
+use crate::args::values::positive;
 use crate::error::{Error, Result};
 use crate::load;
+
+/// `volley bench quality`.
+#[derive(Args, Clone, Debug)]
+pub struct QualityArgs {
+    /// Chats with expected answers, one JSON object per line.
+    pub chats: PathBuf,
+    /// Model and drafting.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Most tokens per answer.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
+    pub max_tokens: usize,
+    /// Least share of right answers of every kind; less is a failure.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub least_accuracy: f64,
+    /// Print wrong answers.
+    #[arg(long)]
+    pub show_wrong: bool,
+    /// Where to write the record.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
 
 /// Results of one kind of task.
 #[derive(Default, Serialize)]

@@ -1,11 +1,14 @@
 //! `volley serve`.
 
+mod args;
+mod ignored;
+
 use std::io::{IsTerminal, Write};
 
 use tracing_subscriber::filter::LevelFilter;
 use volley_server::{Server, ServerOptions};
 
-use crate::args::{LogLevel, ServeArgs};
+pub use self::args::{LogLevel, ServeArgs};
 use crate::error::Result;
 use crate::load::load;
 

@@ -1,0 +1,154 @@
+//! The command line: commands and spelling. Each command keeps its flags next to what it does.
+//! Flags follow vLLM where it has one.
+
+mod model;
+mod sampling;
+pub mod values;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+pub use self::model::{Device, ModelArgs, Spec};
+pub use self::sampling::SamplingArgs;
+use crate::bench::BenchArgs;
+use crate::chat::ChatArgs;
+use crate::generate::GenerateArgs;
+use crate::inspect::InspectArgs;
+use crate::serve::ServeArgs;
+
+/// Inference server for Qwen3.5/3.6 with DFlash speculative decoding.
+#[derive(Debug, Parser)]
+#[command(name = "volley", version, about)]
+pub struct Cli {
+    /// What to do; `serve` if left out.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a model over HTTP with OpenAI's API (the default command).
+    Serve(Box<ServeArgs>),
+    /// Chat with a model in the terminal.
+    Chat(Box<ChatArgs>),
+    /// Complete one prompt and print the text.
+    Generate(Box<GenerateArgs>),
+    /// Say what a checkpoint is: architecture, sizes, tensors, memory.
+    Inspect(InspectArgs),
+    /// Measure, with a record to keep.
+    Bench(BenchArgs),
+}
+
+/// Parses the arguments of the process. Wrong ones end it with status 2, as usual for clap.
+pub fn parse() -> Cli {
+    Cli::parse_from(normalize(std::env::args_os()))
+}
+
+/// Adds the default command, and writes vLLM's spellings (`-tp`, underscores) as ours.
+fn normalize(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    let is_command = args.get(1).is_some_and(|first| {
+        let top_level = ["-h", "--help", "-V", "--version"];
+        !first.to_string_lossy().starts_with('-') || top_level.iter().any(|flag| first == flag)
+    });
+    if !is_command {
+        args.insert(1.min(args.len()), "serve".into());
+    }
+    args.into_iter().map(spell).collect()
+}
+
+fn spell(arg: OsString) -> OsString {
+    let Some(text) = arg.to_str().filter(|text| text.starts_with('-')) else {
+        return arg;
+    };
+    let (flag, value) = match text.split_once('=') {
+        Some((flag, value)) => (flag, Some(value)),
+        None => (text, None),
+    };
+    let flag = match flag {
+        "-tp" => "--tensor-parallel-size".into(),
+        flag if flag.starts_with("--") && !flag.contains(char::is_whitespace) => {
+            flag.replace('_', "-")
+        }
+        _ => return arg,
+    };
+    match value {
+        Some(value) => format!("{flag}={value}").into(),
+        None => flag.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        let args = line.split_whitespace().map(OsString::from);
+        Cli::try_parse_from(normalize(args))
+    }
+
+    fn serve(line: &str) -> ServeArgs {
+        match parse(line).unwrap().command {
+            Command::Serve(args) => *args,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn without_a_command_the_demo_is_served() {
+        let args = serve("volley");
+        assert_eq!((args.model.model.as_str(), args.port), ("demo", 8000));
+        assert_eq!(args.host, "127.0.0.1");
+        assert_eq!(serve("volley --port 9").port, 9);
+    }
+
+    #[test]
+    fn the_command_line_of_vllm_works() {
+        let args = serve(
+            "volley serve DIR --port 30000 -tp 2 --max_model_len=32768 --reasoning-parser qwen3 \
+             --enable-auto-tool-choice --tool-call-parser qwen3_coder --language-model-only \
+             --speculative-config {\"method\":\"dflash\",\"model\":\"D_2\",\"num_speculative_tokens\":15} \
+             --trust-remote-code --served-model-name a b",
+        );
+        assert_eq!(args.model.model, "DIR");
+        assert_eq!(args.model.tensor_parallel_size, 2);
+        assert_eq!(args.model.max_model_len, Some(32768));
+        assert!(args.model.speculative_config.unwrap().contains("D_2"));
+        assert_eq!(args.served_model_name, ["a", "b"]);
+        assert_eq!(
+            args.ignored.given(),
+            [
+                "--enable-auto-tool-choice",
+                "--language-model-only",
+                "--trust-remote-code"
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for line in [
+            "volley serve --port 70000",
+            "volley serve -tp 0",
+            "volley serve --tool-call-parser hermes",
+            "volley serve --reasoning-parser deepseek_r1",
+            "volley serve --quantization fp8",
+            "volley serve --spec none --speculative-config {}",
+            "volley serve --spec eagle",
+            "volley generate",
+            "volley generate --prompt x --temperature 3",
+            "volley generate --prompt x --no-thinking",
+            "volley inspect",
+            "volley sing",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

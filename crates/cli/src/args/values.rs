@@ -1,0 +1,20 @@
+//! Parsers of single values.
+
+/// An integer of 1 or more.
+pub fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+/// A number between `LOW` and `HIGH`, both included.
+pub fn number_in<const LOW: i8, const HIGH: i8>(text: &str) -> Result<f32, String> {
+    let number: f32 = text.parse().map_err(|error| format!("{error}"))?;
+    if (f32::from(LOW)..=f32::from(HIGH)).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("must be between {LOW} and {HIGH}"))
+    }
+}
