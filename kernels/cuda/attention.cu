@@ -255,27 +255,49 @@ DEVICE void attention(const AttentionParams &p) {
     if (packed + 16 * warp < pairs) finish(running, p, segment, kv_head, packed + 16 * warp);
 }
 
+struct MergeShared {
+    float weight[MOST_SPLITS];  // of each part, over the sum of all
+};
+
 // out = sum of the parts, weighted; times the gate. Grid: (heads, rows), a thread per column.
 template <int HEAD>
 DEVICE void merge(const AttentionParams &p) {
+    MergeShared &shared = shared_as<MergeShared>();
     const long long at = (long long)block_y() * p.heads + block_x();
     const long long stride = (long long)p.rows * p.heads;
-    float greatest = -INFINITY, sum = 0.0f, out = 0.0f;
-    for (int split = 0; split < p.splits; split++)
-        greatest = fmaxf(greatest, p.partial_max[2 * (split * stride + at)]);
-    for (int split = 0; split < p.splits; split++) {
-        const long long part = split * stride + at;
-        const float highest = p.partial_max[2 * part];
-        if (highest == -INFINITY) continue;
-        const float weight = fast_exp2(highest - greatest);
-        sum += weight * p.partial_max[2 * part + 1];
-        out += weight * p.partial[part * HEAD + thread_index()];
+    if (thread_index() < 32) {
+        constexpr int MINE = MOST_SPLITS / 32;
+        float weight[MINE], sum[MINE], greatest = -INFINITY, total = 0.0f;
+#pragma unroll
+        for (int i = 0; i < MINE; i++) {
+            const int split = thread_index() + 32 * i;
+            const bool valid = split < p.splits;
+            const long long part = 2 * ((valid ? split : 0) * stride + at);
+            weight[i] = valid ? p.partial_max[part] : -INFINITY;
+            sum[i] = p.partial_max[part + 1];
+            greatest = fmaxf(greatest, weight[i]);
+        }
+        greatest = warp_max(greatest);
+#pragma unroll
+        for (int i = 0; i < MINE; i++) {
+            weight[i] = fast_exp2(weight[i] - greatest);
+            total += weight[i] * sum[i];
+        }
+        total = warp_sum(total);
+#pragma unroll
+        for (int i = 0; i < MINE; i++) shared.weight[thread_index() + 32 * i] = weight[i] / total;
     }
-    out *= gate_at<HEAD>(p, block_y(), block_x(), thread_index()) / sum;
-    store<bf16>(p.out, at * HEAD + thread_index(), to_bf16(out));
+    const float gate = gate_at<HEAD>(p, block_y(), block_x(), thread_index());
+    sync_block();
+    const float *parts = p.partial + at * HEAD + thread_index();
+    float out = 0.0f;
+#pragma unroll 8
+    for (int split = 0; split < p.splits; split++)
+        out += shared.weight[split] * parts[split * stride * HEAD];
+    store<bf16>(p.out, at * HEAD + thread_index(), to_bf16(out * gate));
 }
 
 KERNEL(attention_128, THREADS, 1, sizeof(AttentionShared<128>), AttentionParams, attention<128>)
 KERNEL(attention_256, THREADS, 1, sizeof(AttentionShared<256>), AttentionParams, attention<256>)
-KERNEL(attention_merge_128, 128, 1, 0, AttentionParams, merge<128>)
-KERNEL(attention_merge_256, 256, 1, 0, AttentionParams, merge<256>)
+KERNEL(attention_merge_128, 128, 1, sizeof(MergeShared), AttentionParams, merge<128>)
+KERNEL(attention_merge_256, 256, 1, sizeof(MergeShared), AttentionParams, merge<256>)

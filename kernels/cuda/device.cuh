@@ -88,6 +88,12 @@ DEVICE float warp_sum(float x) {
     return x;
 }
 
+DEVICE float warp_max(float x) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, shuffle_xor(x, lanes));
+    return x;
+}
+
 DEVICE int ceil_div(int a, int b) { return (a + b - 1) / b; }
 DEVICE int min_of(int a, int b) { return a < b ? a : b; }
 DEVICE int max_of(int a, int b) { return a > b ? a : b; }

@@ -3,25 +3,60 @@
 
 #define DEVICE __device__ __forceinline__
 
-// Threads per block and bytes of shared memory: the kernel `name_info` tells the host.
+// Threads per block, bytes of shared memory, and whether the kernel may start before the one ahead of
+// it in the stream has ended: the kernel `name_info` tells the host.
 struct KernelInfo {
     unsigned threads;
     unsigned shared_bytes;
+    unsigned overlaps;
 };
 
-// A kernel `name` that runs `body(params)`; `...` is the body, a function or template instance.
-// 99 KB is what a block may have on sm_86.
-#define KERNEL(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
+#if __CUDA_ARCH__ >= 900
+#define OVERLAPS 1
+#else
+#define OVERLAPS 0
+#endif
+
+// Waits until all kernels ahead have ended and what they wrote can be read. Every thread of every
+// kernel calls this before it touches anything that a kernel writes, so that ends are in order.
+DEVICE void wait_for_earlier() {
+#if OVERLAPS
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel start as soon as there is room, up to its `wait_for_earlier`.
+DEVICE void let_next_start() {
+#if OVERLAPS
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// A kernel `name` that runs `body(params)`; `...` is the body, a function or template instance, which
+// waits for the kernels ahead itself. 99 KB is what a block may have on sm_86.
+#define KERNEL_AHEAD(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
     static_assert((shared_bytes) <= 99 * 1024, #name " needs too much shared memory");             \
     extern "C" {                                                                                   \
     __global__ void name##_info(KernelInfo *info) {                                                \
-        *info = KernelInfo{threads, (unsigned)(shared_bytes)};                                     \
+        *info = KernelInfo{threads, (unsigned)(shared_bytes), OVERLAPS};                                     \
     }                                                                                              \
     __global__ void __launch_bounds__(threads, blocks_per_sm)                                      \
         name(const __grid_constant__ Params params) {                                              \
+        let_next_start();                                                                          \
         __VA_ARGS__(params);                                                                       \
     }                                                                                              \
     }
+
+// Waits for the kernels ahead, then runs `body`.
+template <class Params, void (*body)(const Params &)>
+DEVICE void in_turn(const Params &params) {
+    wait_for_earlier();
+    body(params);
+}
+
+// As KERNEL_AHEAD, for a body that starts when the kernels ahead have ended.
+#define KERNEL(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
+    KERNEL_AHEAD(name, threads, blocks_per_sm, shared_bytes, Params, in_turn<Params, __VA_ARGS__>)
 
 template <class T>
 DEVICE T &shared_as() {

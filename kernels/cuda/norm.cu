@@ -3,6 +3,8 @@
 #include "params.h"
 
 constexpr int THREADS = 256;
+// Units of a row that a thread keeps in registers.
+constexpr int KEPT = NORM_WIDTH / 8 / THREADS;
 
 struct NormShared {
     float sums[THREADS / 32];
@@ -35,34 +37,48 @@ DEVICE Floats8 load_weight(const void *weight, bool f32, int i) {
 // stored.
 template <bool residual, bool norm>
 DEVICE void rms_norm(const NormParams &p) {
-    const int units = p.width / 8;
+    const int units = p.width / 8, mine = thread_index();
     const long long row = (long long)block_x() * units;
-    const void *from = residual ? p.residual : p.x;
+    Floats8 x[KEPT], w[KEPT];
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if (norm && mine + k * THREADS < units)
+            w[k] = load_weight(p.weight, p.weight_f32 != 0, mine + k * THREADS);
+    wait_for_earlier();
+    Bytes16 loaded[KEPT], before[KEPT];
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = mine + k * THREADS;
+        if (i < units) loaded[k] = load<Bytes16>(p.x, row + i);
+        if (residual && i < units) before[k] = load<Bytes16>(p.residual, row + i);
+    }
     float squares = 0.0f;
-    for (int i = thread_index(); i < units; i += THREADS) {
-        Floats8 x = widen(load<Bytes16>(from, row + i));
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = mine + k * THREADS;
+        if (i >= units) continue;
+        x[k] = widen(loaded[k]);
         if (residual) {
-            const Floats8 delta = widen(load<Bytes16>(p.x, row + i));
+            const Floats8 added = widen(before[k]);
 #pragma unroll
-            for (int j = 0; j < 8; j++) x.at[j] += delta.at[j];
-            const Bytes16 sum = narrow(x);
+            for (int j = 0; j < 8; j++) x[k].at[j] += added.at[j];
+            const Bytes16 sum = narrow(x[k]);
             store<Bytes16>(p.residual, row + i, sum);
-            x = widen(sum);
+            x[k] = widen(sum);
         }
-        if (norm) {
 #pragma unroll
-            for (int j = 0; j < 8; j++) squares += x.at[j] * x.at[j];
-        }
+        for (int j = 0; j < 8; j++) squares += x[k].at[j] * x[k].at[j];
     }
     if (!norm) return;
     const float mean = block_sum(squares, shared_as<NormShared>()) / (float)p.width;
     const float scale = 1.0f / sqrtf(mean + p.eps);
-    for (int i = thread_index(); i < units; i += THREADS) {
-        Floats8 x = widen(load<Bytes16>(from, row + i));
-        const Floats8 w = load_weight(p.weight, p.weight_f32 != 0, i);
 #pragma unroll
-        for (int j = 0; j < 8; j++) x.at[j] = x.at[j] * scale * (p.shift + w.at[j]);
-        store<Bytes16>(p.out, row + i, narrow(x));
+    for (int k = 0; k < KEPT; k++) {
+        const int i = mine + k * THREADS;
+        if (i >= units) continue;
+#pragma unroll
+        for (int j = 0; j < 8; j++) x[k].at[j] *= scale * (p.shift + w[k].at[j]);
+        store<Bytes16>(p.out, row + i, narrow(x[k]));
     }
 }
 
@@ -87,7 +103,7 @@ DEVICE void gated_norm(const GatedNormParams &p) {
     store<Bytes8>(p.out, at, narrow(y));
 }
 
-KERNEL(rms_norm_rows, THREADS, 1, sizeof(NormShared), NormParams, rms_norm<false, true>)
-KERNEL(add_rms_norm_rows, THREADS, 1, sizeof(NormShared), NormParams, rms_norm<true, true>)
-KERNEL(add_rows, THREADS, 1, 0, NormParams, rms_norm<true, false>)
+KERNEL_AHEAD(rms_norm_rows, THREADS, 1, sizeof(NormShared), NormParams, rms_norm<false, true>)
+KERNEL_AHEAD(add_rms_norm_rows, THREADS, 1, sizeof(NormShared), NormParams, rms_norm<true, true>)
+KERNEL_AHEAD(add_rows, THREADS, 1, 0, NormParams, rms_norm<true, false>)
 KERNEL(gated_norm_heads, THREADS, 1, 0, GatedNormParams, gated_norm)

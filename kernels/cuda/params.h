@@ -16,9 +16,14 @@ constexpr int PREFILL_COLUMNS = 64;
 constexpr int TAPS = 4;
 // Packed (row, query head) pairs of one attention tile.
 constexpr int ATTENTION_ROWS = 64;
+// Most parts that the keys of attention are split into.
+constexpr int MOST_SPLITS = 64;
 // Outputs and inputs of one unit of a product of few rows.
 constexpr int LINEAR_OUT = 64;
 constexpr int LINEAR_DEPTH = 128;
+
+// Widest row of a norm.
+constexpr int NORM_WIDTH = 8192;
 
 struct Segment {
     int first;       // first row

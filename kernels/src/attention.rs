@@ -10,15 +10,15 @@ use crate::kernel::{
     ATTENTION_128, ATTENTION_256, ATTENTION_MERGE_128, ATTENTION_MERGE_256, ATTENTION_PREPARE_128,
     ATTENTION_PREPARE_256, KV_COMMIT,
 };
-use crate::params::{ATTENTION_ROWS, AttentionParams, AttentionPrepareParams, KvCommitParams};
+use crate::params::{
+    ATTENTION_ROWS, AttentionParams, AttentionPrepareParams, KvCommitParams, MOST_SPLITS,
+};
 use crate::tables::Pass;
 
 /// Warps of a block of `attention_prepare`, one head each.
 const PREPARE_WARPS: usize = 4;
 /// Threads of a block of `kv_commit`, eight values each.
 const COMMIT_THREADS: usize = 64;
-/// Most parts that the keys are split into.
-const MOST_SPLITS: usize = 64;
 /// Blocks per multiprocessor that splitting aims at.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 

@@ -3,11 +3,11 @@
 use volley_ops::{GdnDims, NormKind, Result};
 
 use crate::buf::Buf;
-use crate::dims::{check, check_gdn, check_multiple, shift};
+use crate::dims::{check, check_gdn, check_index, check_multiple, shift};
 use crate::driver::Driver;
 use crate::error::in_op;
 use crate::kernel::{ADD, ADD_RMS_NORM, GATED_NORM, Kernel, RMS_NORM, SWIGLU};
-use crate::params::{GatedNormParams, NormParams, SwigluParams};
+use crate::params::{GatedNormParams, NORM_WIDTH, NormParams, SwigluParams};
 
 /// A norm and its weight.
 #[derive(Clone, Copy)]
@@ -25,6 +25,7 @@ fn launch_norm(
     params: &NormParams,
 ) -> Result<()> {
     check_multiple(op, "width", params.width as usize, 8)?;
+    check_index(op, "width", params.width as usize, NORM_WIDTH + 1)?;
     // SAFETY: the callers checked all buffers.
     unsafe { kernel.launch(driver, [rows, 1, 1], params) }.map_err(in_op(op))
 }

@@ -16,10 +16,14 @@ pub const PREFILL_COLUMNS: usize = 64;
 pub const TAPS: usize = 4;
 /// Packed (row, query head) pairs of one attention tile.
 pub const ATTENTION_ROWS: usize = 64;
+/// Most parts that the keys of attention are split into.
+pub const MOST_SPLITS: usize = 64;
 /// Outputs of one unit of a product of few rows.
 pub const LINEAR_OUT: usize = 64;
 /// Inputs of one unit of a product of few rows.
 pub const LINEAR_DEPTH: usize = 128;
+/// Widest row of a norm.
+pub const NORM_WIDTH: usize = 8192;
 
 /// Declares a struct with C layout, its size as the C side checks it.
 macro_rules! params {

@@ -12,6 +12,7 @@
 struct KernelInfo {
     unsigned threads;
     unsigned shared_bytes;
+    unsigned overlaps;
 };
 
 namespace emulate {
@@ -49,16 +50,29 @@ const unsigned char *exchange(const void *mine, unsigned bytes);
 void copy(void *to, const void *from, bool valid);
 void commit();
 void wait(unsigned pending);
+void wait_for_earlier();
 
 }  // namespace emulate
 
-#define KERNEL(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
+#define KERNEL_AHEAD(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
     static_assert((shared_bytes) <= 99 * 1024, #name " needs too much shared memory");             \
     static void name##_run(const void *params) {                                                   \
         __VA_ARGS__(*reinterpret_cast<const Params *>(params));                                    \
     }                                                                                              \
     static emulate::Register name##_registered(                                                    \
-        #name, KernelInfo{threads, (unsigned)(shared_bytes)}, name##_run);
+        #name, KernelInfo{threads, (unsigned)(shared_bytes), 1}, name##_run);
+
+inline void wait_for_earlier() { emulate::wait_for_earlier(); }
+
+template <class Params, void (*body)(const Params &)>
+void in_turn(const Params &params) {
+    wait_for_earlier();
+    body(params);
+}
+
+#define KERNEL(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
+    KERNEL_AHEAD(name, threads, blocks_per_sm, shared_bytes, Params, in_turn<Params, __VA_ARGS__>)
+
 
 template <class T>
 T &shared_as() {

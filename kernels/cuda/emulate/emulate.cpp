@@ -4,6 +4,8 @@
 
 #include <csetjmp>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <ucontext.h>
 
@@ -31,6 +33,7 @@ struct Fiber {
     jmp_buf here;
     ucontext_t start;
     bool begun, done;
+    bool waited;                               // for the kernels ahead
     std::vector<Copy> open;                    // not yet committed
     std::vector<std::vector<Copy>> committed;  // oldest first
 };
@@ -61,6 +64,10 @@ Block block;
 void enter() {
     block.kernel->run(block.params);
     Fiber &me = block.fibers[place.thread];
+    if (!me.waited) {
+        fprintf(stderr, "%s: a thread did not wait for the kernels ahead\n", block.kernel->name);
+        abort();
+    }
     me.done = true;
     block.living--;
     // A thread that has returned no longer takes part in the barrier of the block.
@@ -107,7 +114,7 @@ void resume(unsigned thread) {
 void run_block() {
     for (unsigned i = 0; i < block.threads; i++) {
         Fiber &fiber = block.fibers[i];
-        fiber.begun = fiber.done = false;
+        fiber.begun = fiber.done = fiber.waited = false;
         fiber.open.clear();
         fiber.committed.clear();
         block.exchanges[i] = 0;
@@ -133,6 +140,8 @@ const unsigned char *exchange(const void *mine, unsigned bytes) {
     sync_warp();
     return slots;
 }
+
+void wait_for_earlier() { block.fibers[place.thread].waited = true; }
 
 void copy(void *to, const void *from, bool valid) {
     block.fibers[place.thread].open.push_back({to, from, valid});

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::mem::size_of;
-use std::ptr::from_mut;
+use std::ptr::{self, from_mut};
 
 use bytemuck::{Pod, Zeroable, bytes_of_mut};
 use cudarc::driver::{result, sys};
@@ -23,6 +23,7 @@ const FREE_SHARED_BYTES: u32 = 48 * 1024;
 struct KernelInfo {
     threads: u32,
     shared_bytes: u32,
+    overlaps: u32,
 }
 
 struct Loaded {
@@ -82,18 +83,31 @@ impl Modules {
         let Loaded { function, info, .. } = &self.kernels[kernel];
         let [x, y, z] = grid;
         let mut arguments = [params.cast_mut()];
-        // SAFETY: the caller vouches for the parameters; the function is loaded.
-        let launched = unsafe {
-            result::launch_kernel(
-                *function,
-                (x, y, z),
-                (info.threads, 1, 1),
-                info.shared_bytes,
-                stream,
-                &mut arguments,
-            )
+        let mut overlap = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue {
+                programmaticStreamSerializationAllowed: 1,
+            },
         };
-        call(KERNELS[kernel].1, launched)
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: info.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: info.shared_bytes,
+            hStream: stream,
+            attrs: &mut overlap,
+            numAttrs: info.overlaps,
+        };
+        // SAFETY: the caller vouches for the parameters; the function is loaded; a kernel that
+        // `overlaps` waits for those ahead itself.
+        let launched = unsafe {
+            sys::cuLaunchKernelEx(&config, *function, arguments.as_mut_ptr(), ptr::null_mut())
+        };
+        call(KERNELS[kernel].1, launched.result())
     }
 
     /// Blocks of a kernel that fit one multiprocessor.
