@@ -11,7 +11,7 @@ use volley_server::ServedModel;
 use crate::args::{ModelArgs, SamplingArgs};
 use crate::error::Result;
 use crate::generate::chat_body;
-use crate::load::load;
+use crate::load::{Scheduling, load};
 use crate::terminal::{Printer, remark, summary};
 
 /// `volley chat`.
@@ -35,7 +35,7 @@ const HELP: &str = "/reset forgets the conversation, /think on|off, /quit ends";
 
 /// Chats until the input ends. Without a terminal each line of stdin is one message.
 pub fn run(args: &ChatArgs) -> Result<()> {
-    let loaded = load(&args.model, &[], 1)?;
+    let loaded = load(&args.model, &[], Scheduling::ALONE)?;
     let interactive = std::io::stdin().is_terminal();
     if interactive {
         for (label, text) in &loaded.facts {

@@ -29,8 +29,25 @@ pub struct Loaded {
 /// A label and a text.
 pub type Fact = (&'static str, String);
 
+/// How requests share the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Scheduling {
+    /// Requests that run at once.
+    pub max_running: usize,
+    /// Requests that may wait for their turn.
+    pub max_waiting: usize,
+}
+
+impl Scheduling {
+    /// One request at a time.
+    pub const ALONE: Self = Self {
+        max_running: 1,
+        max_waiting: 1,
+    };
+}
+
 /// Loads the target, the drafter and the texts, and starts the engine.
-pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Loaded> {
+pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Result<Loaded> {
     let source = Source::of(&args.model);
     let drafting = Drafting::of(args)?;
     let target = open(&source, demo::target)?;
@@ -53,7 +70,8 @@ pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Lo
         max_model_len: Some(max_model_len),
         token_count: Some(tokenizer.count()),
         speculation,
-        max_waiting: max_waiting.saturating_add(1),
+        max_running: scheduling.max_running,
+        max_waiting: scheduling.max_waiting,
         ..EngineOptions::default()
     };
     let engine = Engine::start(options, Sources { target, drafter })?;
@@ -71,7 +89,14 @@ pub fn load(args: &ModelArgs, names: &[String], max_waiting: usize) -> Result<Lo
         (Device::Cuda, 1) => "on the GPU".to_owned(),
         (Device::Cuda, ranks) => format!("on {ranks} GPUs"),
     };
-    facts.push(("context", format!("{} tokens, {place}", info.max_model_len)));
+    let requests = match scheduling.max_running {
+        1 => "one request at a time".to_owned(),
+        many => format!("{many} requests at a time"),
+    };
+    facts.push((
+        "context",
+        format!("{} tokens, {place}, {requests}", info.max_model_len),
+    ));
     facts.push(("sampling", format!("{defaults} ({origin})")));
     let names = match names {
         [] => vec![default_name(&source)],
@@ -119,7 +144,7 @@ fn drafter(
 
 /// A running model for one request at a time.
 pub fn served(args: &ModelArgs) -> Result<ServedModel> {
-    Ok(load(args, &[], 1)?.model)
+    Ok(load(args, &[], Scheduling::ALONE)?.model)
 }
 
 /// Opens a checkpoint, or the embedded one.

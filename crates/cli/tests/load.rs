@@ -63,7 +63,7 @@ fn a_client_that_leaves_frees_the_engine() {
 
 #[test]
 fn a_full_queue_refuses_with_a_time_to_retry() {
-    let server = Server::start(&["--max-num-queued-reqs", "1"]);
+    let server = Server::start(&["--max-num-seqs", "1", "--max-num-queued-reqs", "1"]);
     let running = server.begin(endless(), true);
     // The first chunks of the answer proper are out: this one no longer waits.
     let mut bytes = [0; 2000];

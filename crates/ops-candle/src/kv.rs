@@ -19,9 +19,13 @@ pub struct Kv {
 
 impl Kv {
     pub(crate) fn new(dims: KvDims, blocks: usize) -> Self {
-        let keys = vec![0.0; blocks * BLOCK_SIZE * dims.kv_heads * dims.head_dim];
-        let values = keys.clone();
-        Self { dims, keys, values }
+        let len = blocks * BLOCK_SIZE * dims.kv_heads * dims.head_dim;
+        // Each by itself: zeroed memory costs nothing before it is written, a copy of it does.
+        Self {
+            dims,
+            keys: vec![0.0; len],
+            values: vec![0.0; len],
+        }
     }
 
     /// Values of one block of one head, keys or values.

@@ -10,7 +10,6 @@ use axum::middleware;
 use axum::routing::{MethodRouter, get, post};
 use volley_protocol::ApiError;
 
-use crate::admission::Admission;
 use crate::http::{Failure, with_request_id};
 use crate::routes;
 use crate::served::ServedModel;
@@ -22,8 +21,6 @@ pub const RETRY_AFTER_S: u32 = 2;
 pub struct App {
     /// The one model.
     pub model: ServedModel,
-    /// Bound on waiting requests.
-    pub admission: Admission,
     /// Largest request body.
     pub max_body_bytes: usize,
     /// Start of the server, Unix seconds.
@@ -33,10 +30,9 @@ pub struct App {
 
 impl App {
     /// An application that takes requests.
-    pub fn new(model: ServedModel, max_waiting: usize, max_body_bytes: usize) -> Self {
+    pub fn new(model: ServedModel, max_body_bytes: usize) -> Self {
         Self {
             model,
-            admission: Admission::new(max_waiting),
             max_body_bytes,
             started: unix_seconds(),
             draining: AtomicBool::new(false),

@@ -1,6 +1,5 @@
 //! HTTP server with OpenAI's API over a running engine. Only this crate uses tokio.
 
-mod admission;
 mod app;
 mod defaults;
 mod error;

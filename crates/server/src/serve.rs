@@ -18,8 +18,6 @@ use crate::served::ServedModel;
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerOptions {
-    /// Requests that may wait for their first token.
-    pub max_waiting: usize,
     /// Largest request body.
     pub max_body_bytes: usize,
     /// Time for running answers to end after the first signal.
@@ -29,7 +27,6 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            max_waiting: 256,
             max_body_bytes: 64 << 20,
             drain_limit: Duration::from_secs(10),
         }
@@ -74,7 +71,7 @@ impl Server {
     }
 
     async fn serve(self, model: ServedModel, options: ServerOptions) -> Result<()> {
-        let app = Arc::new(App::new(model, options.max_waiting, options.max_body_bytes));
+        let app = Arc::new(App::new(model, options.max_body_bytes));
         let listener = tokio::net::TcpListener::from_std(self.listener)?.tap_io(|stream| {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!("TCP_NODELAY: {error}");

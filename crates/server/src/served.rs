@@ -10,6 +10,7 @@ use volley_protocol::parser::{InitialState, OutputParser, ParserConfig};
 use volley_protocol::template::ChatTemplate;
 use volley_speculate::SamplingParams;
 
+use crate::app::RETRY_AFTER_S;
 use crate::defaults::GenerationDefaults;
 use crate::generation::Generation;
 use crate::tokenizer::Tokenizer;
@@ -182,7 +183,6 @@ fn check_ids<'a>(
 
 /// What the client hears when the engine does not take a request.
 fn refusal(error: EngineError) -> ApiError {
-    const RETRY_AFTER_S: u32 = 2;
     match error {
         EngineError::PromptTooLong { prompt, limit } => ApiError::context_length(limit, prompt),
         EngineError::QueueFull { .. } => ApiError::queue_full(RETRY_AFTER_S),

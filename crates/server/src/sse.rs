@@ -60,7 +60,6 @@ impl ChatStream {
         while self.ready.is_empty() && !self.ended {
             match self.running.generation.next().await {
                 Some(Ok(deltas)) => {
-                    self.running.ticket = None;
                     for chunk in deltas.into_iter().filter_map(|d| self.builder.delta(d)) {
                         self.ready.push_back(self.data(chunk));
                     }

@@ -21,7 +21,10 @@ pub struct ServeArgs {
     /// Names that requests may use; answers carry the first [default: name of the folder].
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub served_model_name: Vec<String>,
-    /// Requests that may wait for their first token; more are refused with status 429.
+    /// Requests that run at once, sharing the steps of the model.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive)]
+    pub max_num_seqs: usize,
+    /// Requests that may wait for their turn; more are refused with status 429.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_num_queued_reqs: usize,
     /// Largest request body, in bytes.

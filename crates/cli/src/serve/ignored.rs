@@ -21,9 +21,6 @@ pub struct IgnoredArgs {
     /// Memory is planned from the limits.
     #[arg(long, value_name = "FRACTION")]
     gpu_memory_utilization: Option<f32>,
-    /// Requests run in turn.
-    #[arg(long, value_name = "N")]
-    max_num_seqs: Option<usize>,
     /// The prefill chunk is fixed.
     #[arg(long, value_name = "TOKENS")]
     max_num_batched_tokens: Option<usize>,
@@ -62,7 +59,6 @@ impl IgnoredArgs {
                 self.gpu_memory_utilization.is_some(),
                 "--gpu-memory-utilization",
             ),
-            (self.max_num_seqs.is_some(), "--max-num-seqs"),
             (
                 self.max_num_batched_tokens.is_some(),
                 "--max-num-batched-tokens",

@@ -10,7 +10,7 @@ use volley_server::{Server, ServerOptions};
 
 pub use self::args::{LogLevel, ServeArgs};
 use crate::error::Result;
-use crate::load::load;
+use crate::load::{Scheduling, load};
 
 /// Serves until a signal ends it.
 pub fn run(args: &ServeArgs) -> Result<()> {
@@ -28,7 +28,10 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let loaded = load(
         &args.model,
         &args.served_model_name,
-        args.max_num_queued_reqs,
+        Scheduling {
+            max_running: args.max_num_seqs,
+            max_waiting: args.max_num_queued_reqs,
+        },
     )?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "volley {}", env!("CARGO_PKG_VERSION"))?;
@@ -51,7 +54,6 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     out.flush()?;
     drop(out);
     let options = ServerOptions {
-        max_waiting: args.max_num_queued_reqs,
         max_body_bytes: args.max_body_bytes,
         ..ServerOptions::default()
     };

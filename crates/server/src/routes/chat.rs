@@ -12,8 +12,7 @@ use volley_protocol::openai::{ChatRequest, StreamOptions};
 use volley_protocol::parser::Aggregate;
 use volley_protocol::stream::{ReasoningField, ResponseMeta, response};
 
-use crate::admission::Ticket;
-use crate::app::{App, RETRY_AFTER_S, unix_seconds};
+use crate::app::{App, unix_seconds};
 use crate::generation::Generation;
 use crate::http::{Failure, RequestId, json, random_id, read_json};
 use crate::served::Prepared;
@@ -23,8 +22,6 @@ use crate::sse;
 pub struct Running {
     /// The answer under way.
     pub generation: Generation,
-    /// Place in the queue, given back at the first update.
-    pub ticket: Option<Ticket>,
     /// Head of the response.
     pub meta: ResponseMeta,
     /// For the log.
@@ -40,10 +37,9 @@ pub async fn complete(
 ) -> Result<Response, Failure> {
     let mut log = RequestLog::new(id);
     let admitted = admit(&app, request).await;
-    let (generation, ticket, stream) = admitted.inspect_err(|error| log.refused(error))?;
+    let (generation, stream) = admitted.inspect_err(|error| log.refused(error))?;
     let running = Running {
         generation,
-        ticket: Some(ticket),
         meta: meta(&app),
         log,
     };
@@ -58,13 +54,11 @@ pub async fn complete(
 async fn admit(
     app: &Arc<App>,
     request: Request,
-) -> Result<(Generation, Ticket, Option<StreamOptions>), ApiError> {
+) -> Result<(Generation, Option<StreamOptions>), ApiError> {
     app.check_open()?;
     let body = read_json(request, app.max_body_bytes).await?;
-    let full = || ApiError::queue_full(RETRY_AFTER_S);
-    let ticket = app.admission.enter().ok_or_else(full)?;
     let (prepared, stream) = prepare(Arc::clone(app), body).await?;
-    Ok((app.model.start(prepared)?, ticket, stream))
+    Ok((app.model.start(prepared)?, stream))
 }
 
 /// Checks and encodes a request on a thread where it may take its time.
@@ -88,7 +82,6 @@ async fn prepare(
 async fn whole(mut running: Running) -> Result<Response, ApiError> {
     let mut answer = Aggregate::default();
     while let Some(deltas) = running.generation.next().await {
-        running.ticket = None;
         answer.extend(&deltas.inspect_err(|error| running.log.failed(error))?);
     }
     running.log.finished(&running.generation);
