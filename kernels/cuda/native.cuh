@@ -84,6 +84,7 @@ DEVICE int count_up(int *counter) { return atomicAdd(counter, 1); }
 DEVICE float load_fresh(const float *from) { return __ldcg(from); }
 
 DEVICE float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
+DEVICE unsigned float_to_bits(float x) { return __float_as_uint(x); }
 
 DEVICE unsigned round_pair(float lo, float hi) {
     unsigned pair;

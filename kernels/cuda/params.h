@@ -24,6 +24,11 @@ constexpr int LINEAR_DEPTH = 128;
 
 // Widest row of a norm.
 constexpr int NORM_WIDTH = 8192;
+// Largest logits of a row that are looked for.
+constexpr int CANDIDATES = 64;
+// Columns of one slice of a row of logits, and most slices.
+constexpr int TOP_SLICE = 8192;
+constexpr int TOP_SLICES = 64;
 
 struct Segment {
     int first;       // first row
@@ -219,3 +224,15 @@ struct KvCommitParams {
     int padding;
 };
 static_assert(sizeof(KvCommitParams) == 96, "mirrored in params.rs");
+
+struct TopParams {
+    const float *logits;       // [rows, width]
+    unsigned long long *keys;  // [rows, slices, CANDIDATES]
+    float *sums;               // [rows, slices, 2]: greatest logit, sum of exponentials less it
+    float *out;                // [rows, 2 * CANDIDATES + 1]
+    int width;
+    int columns;     // of each row that count
+    int slices;
+    unsigned first;  // token of the first column
+};
+static_assert(sizeof(TopParams) == 48, "mirrored in params.rs");

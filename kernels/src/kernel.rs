@@ -73,4 +73,6 @@ kernels! {
     ATTENTION_256 = "attention" "attention_256" AttentionParams,
     ATTENTION_MERGE_128 = "attention" "attention_merge_128" AttentionParams,
     ATTENTION_MERGE_256 = "attention" "attention_merge_256" AttentionParams,
+    TOP_PARTS = "top" "top_slices" TopParams,
+    TOP_ROWS = "top" "top_rows" TopParams,
 }

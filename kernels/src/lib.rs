@@ -20,6 +20,7 @@ mod ops;
 mod params;
 mod rows;
 mod tables;
+mod top;
 
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -19,7 +19,7 @@ use crate::linear::{Linear, LinearKernel};
 use crate::norm::Norm;
 use crate::params::BLOCK_TOKENS;
 use crate::tables::PassTables;
-use crate::{attention, gdn, norm, rows};
+use crate::{attention, gdn, norm, rows, top};
 
 /// What is planned at the start; a pass beyond it is refused.
 #[derive(Clone, Copy, Debug)]
@@ -394,6 +394,18 @@ impl Ops for CudaOps {
     fn kv_commit(&self, dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Kv) -> Result<()> {
         let pass = self.tables.pass_keeping("kv_commit", batch, keep)?;
         attention::commit(&*self.driver, dims, &pass, kv)
+    }
+
+    fn top(
+        &self,
+        logits: &Buf,
+        rows: usize,
+        first: u32,
+        allowed: u32,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let driver = &*self.driver;
+        top::top(driver, &self.scratch, logits, rows, first, allowed, out)
     }
 
     fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {

@@ -25,6 +25,12 @@ pub const LINEAR_DEPTH: usize = 128;
 /// Widest row of a norm.
 pub const NORM_WIDTH: usize = 8192;
 
+/// Columns of one slice of a row of logits.
+pub const TOP_SLICE: usize = 8192;
+/// Most slices of a row.
+pub const TOP_SLICES: usize = 64;
+const _: () = assert!(volley_ops::CANDIDATES == 64, "mirrored in params.h");
+
 /// Declares a struct with C layout, its size as the C side checks it.
 macro_rules! params {
     ($($(#[$doc:meta])* $name:ident ($size:literal) { $($field:ident: $type:ty,)* })*) => {$(
@@ -200,5 +206,15 @@ params! {
         values: Address,
         width: i32,
         padding: i32,
+    }
+    TopParams (48) {
+        logits: Address,
+        keys: Address,
+        sums: Address,
+        out: Address,
+        width: i32,
+        columns: i32,
+        slices: i32,
+        first: u32,
     }
 }

@@ -12,6 +12,7 @@ mod cuda;
 mod engine;
 mod handle;
 mod layout;
+mod logits;
 mod options;
 mod proposers;
 mod ranks;

@@ -5,6 +5,7 @@ use volley_ops::{Batch, Ops, Segment};
 use volley_speculate::{Drafting, Proposal, Proposer, draft_chain};
 
 use crate::EngineError;
+use crate::logits::RankLogits;
 use crate::sequence::Sampling;
 
 /// A rank's target and the rows of its last pass.
@@ -117,21 +118,25 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
             segments: segments.collect(),
         };
         let anchors: Vec<u32> = sequences.iter().map(|d| d.anchor).collect();
-        let target = &mut rank.target;
-        let vocab = target.config().vocab_size;
-        let logits = self.drafter.draft(&rank.ops, target, &anchors, &batch)?;
         let Sampling { rule, allowed } = self.sampling;
-        let blocks = logits.chunks_exact((block - 1) * vocab);
-        let drafts = blocks.zip(sequences).map(|(logits, d)| {
-            let rows = logits.chunks_exact(vocab).take(d.max_drafts);
+        let most = sequences.iter().map(|d| d.max_drafts).max().unwrap_or(0);
+        let depth = most.min(block - 1);
+        let TargetRank { ops, target, .. } = rank;
+        let top = self
+            .drafter
+            .draft(ops, target, &anchors, &batch, [depth, allowed])?;
+        let drafts = sequences.iter_mut().enumerate().map(|(i, d)| {
+            let logits = &mut RankLogits::new(ops, target, &top, i * depth);
+            let rows = d.max_drafts.min(depth);
             let position = d.past + 1;
             // A sequence that cannot be drafted goes on without: its text does not depend on it.
-            draft_chain(rows, d.sampling, d.history, allowed, position, rule).unwrap_or_else(
-                |error| {
-                    tracing::warn!("slot {}: no drafts: {error}", d.slot);
-                    Proposal::default()
-                },
+            draft_chain(
+                logits, rows, d.sampling, d.history, allowed, position, rule,
             )
+            .unwrap_or_else(|error| {
+                tracing::warn!("slot {}: no drafts: {error}", d.slot);
+                Proposal::default()
+            })
         });
         Ok(drafts.collect())
     }

@@ -1,5 +1,5 @@
 use volley_speculate::{
-    Commit, Cut, End, Error, History, Proposal, Rule, cut, distribution, sample, verify,
+    Commit, Cut, End, Error, History, Logits, Proposal, Rule, cut, distribution_of, sample, verify,
 };
 
 use crate::step::{Entry, SlotUpdate};
@@ -37,15 +37,15 @@ impl Sequence {
         }
     }
 
-    /// Chooses the token behind the prompt from the logits of its last row.
+    /// Chooses the token behind the prompt from the logits of its last row, row 0.
     pub fn first_token(
         &self,
-        logits: &[f32],
+        logits: &mut dyn Logits,
         position: usize,
         sampling: Sampling,
     ) -> Result<Cut, Error> {
         let params = &self.request.sampling;
-        let target = distribution(logits, params, &self.history, sampling.allowed)?;
+        let target = distribution_of(logits, 0, params, &self.history, sampling.allowed)?;
         Ok(self.cut(&Commit {
             keep: vec![0],
             accepted: Vec::new(),
@@ -53,19 +53,17 @@ impl Sequence {
         }))
     }
 
-    /// Decides over a proposal from the logits of anchor and drafts, `[1 + drafts, vocab]`: how
-    /// many drafts stand, and what of them is emitted.
+    /// Decides over a proposal from the logits of anchor and drafts, `1 + drafts` rows: how many
+    /// drafts stand, and what of them is emitted.
     pub fn verify(
         &mut self,
         proposal: &Proposal,
-        logits: &[f32],
-        vocab: usize,
+        logits: &mut dyn Logits,
         sampling: Sampling,
     ) -> Result<(usize, Cut), Error> {
         let params = &self.request.sampling;
         let target = |row: usize, history: &History| {
-            let logits = &logits[row * vocab..(row + 1) * vocab];
-            distribution(logits, params, history, sampling.allowed)
+            distribution_of(logits, row, params, history, sampling.allowed)
         };
         let position = self.committed + 1;
         let history = &mut self.history;

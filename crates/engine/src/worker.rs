@@ -3,6 +3,7 @@
 use volley_ops::{Batch, Keep, Ops, Segment};
 use volley_speculate::{Drafting, Proposal, Proposer};
 
+use crate::logits::RankLogits;
 use crate::proposers::TargetRank;
 use crate::sequence::{Sampling, Sequence};
 use crate::step::{DecodeStep, PrefillChunk, SlotUpdate, StepOutputs, StepPlan};
@@ -68,11 +69,11 @@ impl<O: Ops> RankWorker<O> {
         }
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.prefill(ops, &pass.ids, &pass.batch)?;
-        let logits = match last_rows.is_empty() {
+        let top = match last_rows.is_empty() {
             true => Vec::new(),
-            false => target.logits(ops, &last_rows)?,
+            false => target.candidates(ops, &last_rows, self.sampling.allowed)?,
         };
-        let mut rows = logits.chunks_exact(target.config().vocab_size);
+        let mut ended = 0;
 
         let mut updates = Vec::with_capacity(chunks.len());
         for (chunk, sequence) in chunks.iter().zip(&mut sequences) {
@@ -81,8 +82,9 @@ impl<O: Ops> RankWorker<O> {
                 ..SlotUpdate::default()
             };
             if chunk.ends(sequence) {
-                let row = rows.next().unwrap_or_default();
-                match sequence.first_token(row, chunk.past + chunk.len, self.sampling) {
+                let logits = &mut RankLogits::new(ops, target, &top, ended);
+                ended += 1;
+                match sequence.first_token(logits, chunk.past + chunk.len, self.sampling) {
                     Ok(cut) => sequence.emit(cut, &mut update),
                     Err(error) => update.stop = Some(Stop::Failed(error.to_string())),
                 }
@@ -108,8 +110,7 @@ impl<O: Ops> RankWorker<O> {
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &pass.ids, &pass.batch)?;
         let all_rows: Vec<u32> = (0..pass.ids.len() as u32).collect();
-        let logits = target.logits(ops, &all_rows)?;
-        let vocab = target.config().vocab_size;
+        let top = target.candidates(ops, &all_rows, self.sampling.allowed)?;
 
         let mut keep = Keep::new();
         let mut updates = Vec::with_capacity(steps.len());
@@ -125,8 +126,8 @@ impl<O: Ops> RankWorker<O> {
                 drafted: proposal.tokens.len(),
                 ..SlotUpdate::default()
             };
-            let logits = &logits[segment.rows.start * vocab..segment.rows.end * vocab];
-            match sequence.verify(proposal, logits, vocab, self.sampling) {
+            let logits = &mut RankLogits::new(ops, target, &top, segment.rows.start);
+            match sequence.verify(proposal, logits, self.sampling) {
                 Ok((accepted, cut)) => {
                     update.accepted = accepted;
                     keep.push(cut.keep.clone());

@@ -6,7 +6,9 @@ use crate::layers::{
     Stream,
 };
 use crate::weights::{Scope, Weights, drafter_name};
-use crate::{DrafterConfig, Limits, Result, Shard, Target, TargetConfig, check, manifest};
+use crate::{
+    DrafterConfig, Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest,
+};
 
 /// One rank of a DFlash drafter with its cache (dflash section 2). Heads and MLP are split among
 /// the ranks, `fc` is replicated: its output is needed whole by every rank.
@@ -153,15 +155,46 @@ impl<O: Ops> Drafter<O> {
     }
 
     /// One block per segment of `batch` (`past` = context length, `block_size` rows), each from its
-    /// anchor, the token at position `past`. Returns the target head's f32 logits of the tokens
-    /// behind the anchors, `[segments * (block_size - 1), vocab_size]`, the same on every rank.
+    /// anchor, the token at position `past`. Returns the target head's likeliest tokens below
+    /// `allowed` for the first `depth` positions behind the anchors, `[segments * depth]`, the same
+    /// on every rank.
     pub fn draft(
         &mut self,
         ops: &O,
         target: &mut Target<O>,
         anchors: &[u32],
         batch: &Batch,
+        [depth, allowed]: [usize; 2],
+    ) -> Result<Vec<TopRow>> {
+        self.block(ops, target, anchors, batch)?;
+        let rows = self.predictions(batch, depth);
+        let hidden = self.stream.normed();
+        target.vocabulary().candidates(ops, hidden, &rows, allowed)
+    }
+
+    /// As [`Drafter::draft`], all f32 logits of all positions:
+    /// `[segments * (block_size - 1), vocab_size]`.
+    pub fn draft_logits(
+        &mut self,
+        ops: &O,
+        target: &mut Target<O>,
+        anchors: &[u32],
+        batch: &Batch,
     ) -> Result<Vec<f32>> {
+        self.block(ops, target, anchors, batch)?;
+        let rows = self.predictions(batch, self.config.block_size - 1);
+        let hidden = self.stream.normed();
+        target.vocabulary().logits(ops, hidden, &rows)
+    }
+
+    /// Runs blocks of an anchor and masks.
+    fn block(
+        &mut self,
+        ops: &O,
+        target: &Target<O>,
+        anchors: &[u32],
+        batch: &Batch,
+    ) -> Result<()> {
         let block = self.config.block_size;
         self.check_blocks(anchors.len() * block, batch)?;
         let mut ids = vec![self.config.mask_token_id; batch.rows()];
@@ -170,10 +203,16 @@ impl<O: Ops> Drafter<O> {
         }
         ops.begin(batch)?;
         target.embed(ops, &ids, self.stream.restart())?;
-        self.forward(ops, batch)?;
-        let predicts = |row: &u32| !(*row as usize).is_multiple_of(block);
-        let rows: Vec<u32> = (0..batch.rows() as u32).filter(predicts).collect();
-        target.head(ops, self.stream.normed(), &rows)
+        self.forward(ops, batch)
+    }
+
+    /// Rows of the first `depth` positions behind the anchors.
+    fn predictions(&self, batch: &Batch, depth: usize) -> Vec<u32> {
+        let block = self.config.block_size;
+        let depth = depth.min(block - 1);
+        let rows = 0..batch.rows() as u32;
+        rows.filter(|row| (1..=depth).contains(&(*row as usize % block)))
+            .collect()
     }
 
     /// Runs blocks whose embeddings `[segments * block_size, hidden_size]` are given; the result is

@@ -6,7 +6,7 @@ use crate::layers::{
     Stream,
 };
 use crate::weights::{Weights, target_name};
-use crate::{Limits, Result, Shard, Target, TargetConfig, check, manifest};
+use crate::{Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest};
 
 /// Where the hidden states of a pass of the MTP head come from: rows of a buffer, one per id.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +165,20 @@ impl<O: Ops> Mtp<O> {
     /// f32 logits `[rows.len(), vocab_size]` of rows of the last pass, by the target's head.
     pub fn logits(&self, ops: &O, target: &mut Target<O>, rows: &[u32]) -> Result<Vec<f32>> {
         check::rows("Mtp::logits", rows, self.rows)?;
-        target.head(ops, self.stream.normed(), rows)
+        target.vocabulary().logits(ops, self.stream.normed(), rows)
+    }
+
+    /// Likeliest tokens below `allowed` of rows of the last pass, by the target's head.
+    pub fn candidates(
+        &self,
+        ops: &O,
+        target: &mut Target<O>,
+        rows: &[u32],
+        allowed: usize,
+    ) -> Result<Vec<TopRow>> {
+        check::rows("Mtp::candidates", rows, self.rows)?;
+        let hidden = self.stream.normed();
+        target.vocabulary().candidates(ops, hidden, rows, allowed)
     }
 
     /// Normed hidden states of the last pass, `[rows, hidden_size]`.

@@ -7,7 +7,7 @@ use crate::layers::{
     Mode, Pass, Scratch, Stream,
 };
 use crate::weights::{Scope, Weights, target_name};
-use crate::{LayerKind, Limits, Result, Shard, TargetConfig, check, manifest};
+use crate::{LayerKind, Limits, Result, Shard, TargetConfig, TopRow, check, manifest};
 
 /// One rank of a Qwen3.5 / Qwen3.6 text model with the states of all slots.
 pub struct Target<O: Ops> {
@@ -70,7 +70,7 @@ impl<O: Ops> Target<O> {
             _ => Some(GdnScratch::new(ops, rows, config.gdn_dims(shard)?)?),
         };
         Ok(Self {
-            vocabulary: Vocabulary::load(ops, &root, sizes, tied, shard, rows)?,
+            vocabulary: Vocabulary::load(ops, &root, sizes, tied, shard, limits.verify_rows)?,
             layers,
             norm: root.norm(ops, "model.norm.weight")?,
             rope: config.rope.table(ops)?,
@@ -165,6 +165,19 @@ impl<O: Ops> Target<O> {
         self.vocabulary.logits(ops, self.stream.normed(), rows)
     }
 
+    /// Likeliest tokens below `allowed` of rows of the last pass, at most `verify_rows` of them.
+    pub fn candidates(&mut self, ops: &O, rows: &[u32], allowed: usize) -> Result<Vec<TopRow>> {
+        check::rows("Target::candidates", rows, self.rows)?;
+        let hidden = self.stream.normed();
+        self.vocabulary.candidates(ops, hidden, rows, allowed)
+    }
+
+    /// All f32 logits of row `row` of the last [`Target::candidates`] or [`crate::Drafter::draft`],
+    /// the same on every rank; all of them have to ask.
+    pub fn logit_row(&mut self, ops: &O, row: usize) -> Result<Vec<f32>> {
+        self.vocabulary.row(ops, row)
+    }
+
     /// Tapped residuals of the last pass, `[rows, taps * hidden_size]`.
     pub fn taps(&self) -> &O::Buf {
         &self.taps
@@ -211,9 +224,9 @@ impl<O: Ops> Target<O> {
         self.vocabulary.embed(ops, ids, out)
     }
 
-    /// Logits of rows of another model's final hidden states.
-    pub(crate) fn head(&mut self, ops: &O, x: &O::Buf, rows: &[u32]) -> Result<Vec<f32>> {
-        self.vocabulary.logits(ops, x, rows)
+    /// The output head, for another model's final hidden states.
+    pub(crate) fn vocabulary(&mut self) -> &mut Vocabulary<O> {
+        &mut self.vocabulary
     }
 }
 

@@ -28,6 +28,7 @@ mod rows;
 mod simd;
 mod softmax;
 mod threads;
+mod top;
 
 pub use buf::Buf;
 pub use kv::Kv;

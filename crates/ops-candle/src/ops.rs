@@ -13,7 +13,7 @@ use crate::kv::{BLOCK_SIZE, Kv};
 use crate::linear::Weight;
 use crate::ranks::Rank;
 use crate::threads::Threads;
-use crate::{conv, gdn, kv, norm, rows};
+use crate::{conv, gdn, kv, norm, rows, top};
 
 /// The operations of one rank on a Candle device.
 pub struct CandleOps {
@@ -253,6 +253,17 @@ impl Ops for CandleOps {
 
     fn kv_commit(&self, dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Kv) -> Result<()> {
         kv::kv_commit(dims, batch, keep, kv)
+    }
+
+    fn top(
+        &self,
+        logits: &Buf,
+        rows: usize,
+        first: u32,
+        allowed: u32,
+        out: &mut Buf,
+    ) -> Result<()> {
+        top::top(logits, rows, first, allowed, out)
     }
 
     fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {

@@ -1,5 +1,10 @@
 use crate::{AttentionDims, AttentionMask, Batch, GdnDims, Keep, KvDims, NormKind, Result};
 
+/// Tokens per row that [`Ops::top`] finds.
+pub const CANDIDATES: usize = 64;
+/// Values per row of [`Ops::top`]'s output.
+pub const TOP_WIDTH: usize = 2 * CANDIDATES + 1;
+
 /// Number format of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
@@ -232,6 +237,20 @@ pub trait Ops: Sized {
     ) -> Result<()>;
     /// Moves the kept rows' keys and values to the tokens right behind the committed context.
     fn kv_commit(&self, dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Self::Kv) -> Result<()>;
+
+    /// The [`CANDIDATES`] largest of each of the first `rows` rows of f32 logits, whose first
+    /// column is token `first`, among tokens below `allowed`. A row of `out` (f32, [`TOP_WIDTH`]
+    /// wide) holds the logits, descending and ties by lowest id; then their ids (exact in f32
+    /// below 2^24); then the log of the sum of `exp(logit - largest)`, NaN when a logit is NaN or
+    /// positive infinity. Places without a token have logit negative infinity.
+    fn top(
+        &self,
+        logits: &Self::Buf,
+        rows: usize,
+        first: u32,
+        allowed: u32,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
 
     /// Sum over the ranks, in place, of the first `rows` rows.
     fn all_reduce(&self, x: &mut Self::Buf, rows: usize) -> Result<()>;

@@ -59,6 +59,14 @@ pub enum Error {
         /// Drafted token.
         token: u32,
     },
+    /// A row of logits that cannot be had.
+    #[error("row {row} of the logits cannot be read: {reason}")]
+    Unread {
+        /// Row.
+        row: usize,
+        /// Report of the device.
+        reason: String,
+    },
     /// Trees are verified by [`crate::Rule::Match`] only.
     #[error("a tree of {drafts} drafts cannot be verified by the residual rule")]
     ResidualTree {

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+use crate::history::Occurrences;
 use crate::{Distribution, Error, History, SamplingParams};
 
 /// What a token is sampled from, given its row of logits: logit bias, penalties, temperature,
@@ -29,18 +30,27 @@ pub fn distribution(
     } else {
         params.top_k
     };
-    let temperature = f64::from(params.temperature);
     let mut candidates: Vec<Candidate> = likeliest_k(&logits, top_k);
-    for candidate in &mut candidates {
+    weigh(&mut candidates, largest, params.temperature);
+    Ok(finish(candidates, params))
+}
+
+/// Sets the weights, relative to that of `largest`.
+pub(crate) fn weigh(candidates: &mut [Candidate], largest: f32, temperature: f32) {
+    for candidate in candidates {
         let below_largest = f64::from(candidate.logit) - f64::from(largest);
-        candidate.weight = (below_largest / temperature).exp();
+        candidate.weight = (below_largest / f64::from(temperature)).exp();
     }
+}
+
+/// Top-p and min-p over tokens by ascending id, which are all that top-k leaves.
+pub(crate) fn finish(mut candidates: Vec<Candidate>, params: &SamplingParams) -> Distribution {
     if params.top_p < 1.0 {
         keep_nucleus(&mut candidates, params.top_p);
     }
     // The largest weight is exp(0) = 1, so weights are already relative to it.
     candidates.retain(|candidate| candidate.weight as f32 >= params.min_p);
-    Ok(normalised(candidates))
+    normalised(candidates)
 }
 
 /// Id of the largest logit below `allowed`; ties go to the lowest id.
@@ -53,17 +63,25 @@ pub fn argmax(logits: &[f32], allowed: usize) -> Result<u32, Error> {
 
 /// A token that may still be chosen.
 #[derive(Clone, Copy)]
-struct Candidate {
-    token: u32,
-    logit: f32,
+pub(crate) struct Candidate {
+    pub token: u32,
+    pub logit: f32,
     /// Probability up to a common factor; the largest is 1.
-    weight: f64,
+    pub weight: f64,
 }
 
 impl Candidate {
-    /// Likeliest first, ties by lowest id.
-    fn by_rank(&self, other: &Self) -> Ordering {
-        let by_logit = other.logit.total_cmp(&self.logit);
+    pub fn new(token: u32, logit: f32) -> Self {
+        Self {
+            token,
+            logit,
+            weight: 0.0,
+        }
+    }
+
+    /// Likeliest first, ties by lowest id; both zeros are a tie.
+    pub fn by_rank(&self, other: &Self) -> Ordering {
+        let by_logit = (other.logit + 0.0).total_cmp(&(self.logit + 0.0));
         by_logit.then(self.token.cmp(&other.token))
     }
 }
@@ -77,26 +95,35 @@ fn adjusted<'a>(logits: &'a [f32], params: &SamplingParams, history: &History) -
     if params.leaves_logits() {
         return Cow::Borrowed(logits);
     }
-    let mut logits = logits.to_vec();
-    for (&token, bias) in &params.logit_bias {
-        if let Some(logit) = logits.get_mut(token as usize) {
-            *logit += bias;
+    let mut changed = logits.to_vec();
+    let biased = params.logit_bias.keys().copied();
+    let seen = history.occurrences().map(|(token, _)| token);
+    for token in biased.chain(seen) {
+        if let Some(&logit) = logits.get(token as usize) {
+            changed[token as usize] = adjust(token, logit, history.count(token), params);
         }
     }
-    for (token, count) in history.occurrences() {
-        let Some(logit) = logits.get_mut(token as usize) else {
-            continue;
-        };
-        if *logit > 0.0 {
-            *logit /= params.repetition_penalty;
-        } else {
-            *logit *= params.repetition_penalty;
-        }
-        if count.output > 0 {
-            *logit -= params.frequency_penalty * count.output as f32 + params.presence_penalty;
-        }
+    Cow::Owned(changed)
+}
+
+/// The logit of a token with its bias and its penalties.
+pub(crate) fn adjust(token: u32, logit: f32, count: Occurrences, params: &SamplingParams) -> f32 {
+    let mut logit = match params.logit_bias.get(&token) {
+        Some(bias) => logit + bias,
+        None => logit,
+    };
+    if count == Occurrences::default() {
+        return logit;
     }
-    Cow::Owned(logits)
+    if logit > 0.0 {
+        logit /= params.repetition_penalty;
+    } else {
+        logit *= params.repetition_penalty;
+    }
+    if count.output > 0 {
+        logit -= params.frequency_penalty * count.output as f32 + params.presence_penalty;
+    }
+    logit
 }
 
 /// Largest logit and the lowest id that has it.
@@ -135,11 +162,7 @@ fn likeliest_k(logits: &[f32], k: usize) -> Vec<Candidate> {
     for (token, &logit) in (0..).zip(logits) {
         // A tie with the k-th likeliest so far loses to it: its id is higher.
         if logit > floor {
-            kept.push(Candidate {
-                token,
-                logit,
-                weight: 0.0,
-            });
+            kept.push(Candidate::new(token, logit));
             if kept.len() == full {
                 keep_first(&mut kept, k);
                 floor = kept[k - 1].logit;
@@ -186,7 +209,7 @@ fn keep_nucleus(candidates: &mut Vec<Candidate>, top_p: f32) {
     }
 }
 
-fn normalised(mut candidates: Vec<Candidate>) -> Distribution {
+pub(crate) fn normalised(mut candidates: Vec<Candidate>) -> Distribution {
     candidates.sort_unstable_by_key(|candidate| candidate.token);
     let total: f64 = candidates.iter().map(|candidate| candidate.weight).sum();
     let (tokens, probs) = candidates

@@ -56,6 +56,11 @@ impl History {
         }
     }
 
+    /// How often a token occurs.
+    pub(crate) fn count(&self, token: u32) -> Occurrences {
+        self.counts.get(&token).copied().unwrap_or_default()
+    }
+
     /// Every token that occurs, in no particular order.
     pub(crate) fn occurrences(&self) -> impl Iterator<Item = (u32, Occurrences)> {
         self.counts.iter().map(|(&token, &count)| (token, count))

@@ -4,12 +4,14 @@
 //! [`verify`] and ends with [`cut`]. `position` is always the sequence position of the token
 //! being chosen, and the noise of a choice depends on it and the seed alone.
 
+mod candidates;
 mod cut;
 mod distribution;
 mod draft;
 mod error;
 mod filter;
 mod history;
+mod logits;
 mod noise;
 mod params;
 mod proposal;
@@ -22,6 +24,7 @@ pub use draft::{draft, draft_chain};
 pub use error::Error;
 pub use filter::{argmax, distribution};
 pub use history::History;
+pub use logits::{Candidates, Logits, WholeRows, distribution_of};
 pub use params::SamplingParams;
 pub use proposal::{Commit, Drafting, Proposal, Proposer};
 pub use sample::sample;

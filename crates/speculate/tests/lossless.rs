@@ -5,7 +5,7 @@ mod common;
 
 use common::{VOCAB, chi_square_p, drafter_logits, random, target_logits, uniform};
 use volley_speculate::{
-    Commit, Distribution, Error, History, Proposal, Rule, SamplingParams, argmax, distribution,
+    Commit, Distribution, Error, History, Proposal, Rule, SamplingParams, WholeRows, argmax, distribution,
     draft_chain, sample, verify,
 };
 
@@ -115,8 +115,8 @@ fn block(history: &History, depth: usize) -> Vec<Vec<f32>> {
 fn sampled(depth: usize, rule: Rule) -> impl Fn(&SamplingParams, &mut History, usize) -> Proposal {
     move |params, history, position| {
         let rows = block(history, depth);
-        let rows = rows.iter().map(Vec::as_slice);
-        draft_chain(rows, params, history, VOCAB, position, rule).unwrap()
+        let logits = &mut WholeRows::new(rows.as_flattened(), VOCAB);
+        draft_chain(logits, depth, params, history, VOCAB, position, rule).unwrap()
     }
 }
 

@@ -107,6 +107,12 @@ inline float bits_to_float(unsigned bits) {
     return x;
 }
 
+inline unsigned float_to_bits(float x) {
+    unsigned bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+
 inline unsigned round_half(float x) {
     unsigned bits;
     memcpy(&bits, &x, 4);

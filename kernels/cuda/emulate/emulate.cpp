@@ -235,3 +235,6 @@ namespace row_moves {
 namespace swiglu {
 #include "../swiglu.cu"
 }
+namespace top {
+#include "../top.cu"
+}

@@ -138,6 +138,9 @@ impl Ops for FaultyOps {
             out: &mut Buf
         ) -> Result<()>;
         fn kv_commit(dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Kv) -> Result<()>;
+        fn top(
+            logits: &Buf, rows: usize, first: u32, allowed: u32, out: &mut Buf
+        ) -> Result<()>;
         fn all_reduce(x: &mut Buf, rows: usize) -> Result<()>;
         fn all_gather(x: &Buf, rows: usize, out: &mut Buf) -> Result<()>;
     }

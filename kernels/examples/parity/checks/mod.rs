@@ -55,6 +55,7 @@ pub type Check = fn(&mut Checks);
 pub const ALL: &[(&str, Check)] = &[
     ("rows", rows::rows),
     ("norm", rows::norms),
+    ("top", rows::top),
     ("swiglu", rows::swiglu),
     ("linear", rows::linear),
     ("gdn_prepare", gdn::gdn_prepare),

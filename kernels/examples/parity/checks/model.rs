@@ -71,7 +71,7 @@ fn steps<O: Ops>(ops: &O, folder: &Path) -> Result<Vec<Vec<f32>>> {
         .append(ops, target.taps(), &every, &prompt)
         .map_err(failed)?;
     let blocks = batch(PROMPTS, [BLOCK; 2], [false; 2]);
-    let drafts = drafter.draft(ops, &mut target, &[5, 9], &blocks);
+    let drafts = drafter.draft_logits(ops, &mut target, &[5, 9], &blocks);
     all.push(drafts.map_err(failed)?);
 
     let proposed = batch(PROMPTS, [BLOCK, 24], [false, true]);

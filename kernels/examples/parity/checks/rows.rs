@@ -1,7 +1,7 @@
 //! Moving rows, norms, the feed-forward gate, products.
 
 use volley_kernels::LinearKernel;
-use volley_ops::{Dtype, NormKind, Ops, Result};
+use volley_ops::{Dtype, NormKind, Ops, Result, TOP_WIDTH};
 
 use super::{BF16, Checks, F32};
 
@@ -105,6 +105,49 @@ pub fn norms(checks: &mut Checks) {
                 d.cpu.add(&x.cpu, n, &mut sum.cpu)?;
                 d.gpu.add(&x.gpu, n, &mut sum.gpu)?;
                 Ok(vec![(d.distance(&sum, n)?, BF16)])
+            });
+        }
+    }
+}
+
+/// The candidates must be the same, bit by bit; the logarithm may round otherwise.
+pub fn top(checks: &mut Checks) {
+    let mut shapes = vec![(1, 5), (3, 64), (2, 65), (2, 700), (1, 8192), (2, 8193)];
+    if checks.full() {
+        shapes.extend([(16, 248_320), (64, 124_160)]);
+    }
+    for (n, width) in shapes {
+        for kind in ["random", "coarse", "rising", "bad"] {
+            checks.case("top", format!("{n} x {width} {kind}"), |d| {
+                let mut data = d.numbers(n * width, 10.0);
+                match kind {
+                    "coarse" => data.iter_mut().for_each(|x| *x = (*x / 4.0).round()),
+                    "rising" => data.sort_by(f32::total_cmp),
+                    "bad" => {
+                        data.iter_mut().step_by(3).for_each(|x| *x = f32::NEG_INFINITY);
+                        data[width / 2] = f32::NAN;
+                    }
+                    _ => {}
+                }
+                let x = d.pair(data, n, width, Dtype::F32)?;
+                let mut out = d.output(n, TOP_WIDTH, Dtype::F32)?;
+                let (first, allowed) = (1000, 1000 + width as u32 - width as u32 / 7);
+                d.cpu.top(&x.cpu, n, first, allowed, &mut out.cpu)?;
+                d.gpu.top(&x.gpu, n, first, allowed, &mut out.gpu)?;
+                let (cpu, gpu) = (d.cpu.read(&out.cpu, 0..n)?, d.gpu.read(&out.gpu, 0..n)?);
+                let pairs = cpu.chunks(TOP_WIDTH).zip(gpu.chunks(TOP_WIDTH)).enumerate();
+                let distance = |(row, (cpu, gpu)): (usize, (&[f32], &[f32]))| {
+                    let (a, b) = (cpu[TOP_WIDTH - 1], gpu[TOP_WIDTH - 1]);
+                    // A row with a NaN has no candidates to compare.
+                    if kind == "bad" && row == 0 {
+                        return if a.is_nan() && b.is_nan() { 0.0 } else { f64::INFINITY };
+                    }
+                    match cpu[..TOP_WIDTH - 1] == gpu[..TOP_WIDTH - 1] {
+                        true => f64::from((a - b).abs()),
+                        false => f64::INFINITY,
+                    }
+                };
+                Ok(vec![(pairs.map(distance).fold(0.0, f64::max), F32)])
             });
         }
     }

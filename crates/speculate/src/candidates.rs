@@ -1,0 +1,147 @@
+//! What the likeliest tokens of a row tell of its distribution.
+
+use crate::filter::{Candidate, adjust, finish, normalised, weigh};
+use crate::logits::Candidates;
+use crate::{Distribution, History, SamplingParams};
+
+/// Relative error that a log-sum-exp may have, with room.
+const SUM_ERROR: f64 = 1e-5;
+/// Relative difference that the order of a sum in f64 makes, with room.
+const ORDER_ERROR: f64 = 1e-9;
+
+/// The distribution of a row, where its candidates decide it; `None` where they do not.
+pub(crate) fn from_candidates(
+    candidates: &Candidates<'_>,
+    params: &SamplingParams,
+    history: &History,
+    allowed: usize,
+) -> Option<Distribution> {
+    let mut known = Known::new(candidates, params, history, allowed)?;
+    let likeliest = known.ranked.first()?;
+    if params.temperature == 0.0 {
+        return Some(Distribution::one_hot(likeliest.token));
+    }
+    let largest = likeliest.logit;
+    weigh(&mut known.ranked, largest, params.temperature);
+    if params.top_k > 0 && params.top_k <= known.ranked.len() {
+        known.ranked.truncate(params.top_k);
+        known.complete = true;
+    }
+    if known.complete {
+        known.ranked.sort_unstable_by_key(|c| c.token);
+        return Some(finish(known.ranked, params));
+    }
+    let end = known.end(params, allowed)?;
+    known.ranked.truncate(end);
+    Some(normalised(known.ranked))
+}
+
+/// Tokens whose rank in the whole row, bias and penalties included, is certain.
+struct Known {
+    /// By rank.
+    ranked: Vec<Candidate>,
+    /// Whether no other token can be chosen.
+    complete: bool,
+    /// No other token has a greater logit.
+    floor: f32,
+    /// The exponentials of all other logits, less the largest of `ranked`, sum to no more.
+    rest: f64,
+}
+
+impl Known {
+    fn new(
+        candidates: &Candidates<'_>,
+        params: &SamplingParams,
+        history: &History,
+        allowed: usize,
+    ) -> Option<Self> {
+        if !candidates.log_sum_exp.is_finite() {
+            return None;
+        }
+        let complete = candidates.complete || candidates.ids.len() >= allowed;
+        let floor = candidates.logits.last().copied().unwrap_or(f32::INFINITY);
+        let pairs = candidates.ids.iter().zip(candidates.logits);
+        let ranked: Vec<Candidate> = if params.leaves_logits() {
+            pairs.map(|(&t, &l)| Candidate::new(t, l)).collect()
+        } else {
+            if !complete && !others_only_fall(candidates.ids, params) {
+                return None;
+            }
+            let change = |(&token, &logit): (&u32, &f32)| {
+                let count = history.count(token);
+                Candidate::new(token, adjust(token, logit, count, params))
+            };
+            let mut ranked: Vec<Candidate> = pairs.map(change).collect();
+            if ranked.iter().any(|c| !c.logit.is_finite()) {
+                return None;
+            }
+            // What fell to the floor may stand behind a token that is not among the candidates.
+            ranked.retain(|c| complete || c.logit > floor);
+            ranked.sort_unstable_by(Candidate::by_rank);
+            ranked
+        };
+        let largest = f64::from(ranked.first()?.logit);
+        let certain = |token: u32| ranked.iter().any(|c| c.token == token);
+        let pairs = candidates.ids.iter().zip(candidates.logits);
+        let known: f64 = pairs
+            .filter(|&(&token, _)| certain(token))
+            .map(|(_, &logit)| (f64::from(logit) - largest).exp())
+            .sum();
+        let all = (candidates.log_sum_exp - largest).exp() * (1.0 + SUM_ERROR);
+        Some(Self {
+            rest: (all - known).max(0.0),
+            ranked,
+            complete,
+            floor,
+        })
+    }
+
+    /// How many tokens survive top-p and min-p, when all others certainly do not.
+    fn end(&self, params: &SamplingParams, allowed: usize) -> Option<usize> {
+        let known: f64 = self.ranked.iter().map(|c| c.weight).sum();
+        let least = known * (1.0 - ORDER_ERROR);
+        let most = (known + self.rest_weight(params.temperature, allowed)) * (1.0 + ORDER_ERROR);
+        let mut before = 0.0;
+        for (index, candidate) in self.ranked.iter().enumerate() {
+            if (candidate.weight as f32) < params.min_p {
+                return Some(index);
+            }
+            if params.top_p < 1.0 && index > 0 {
+                // As `keep_nucleus` decides, for every total that is possible.
+                let ends = |total: f64| (before / total) as f32 >= params.top_p;
+                match (ends(most), ends(least)) {
+                    (true, true) => return Some(index),
+                    (false, false) => {}
+                    _ => return None,
+                }
+            }
+            before += candidate.weight;
+        }
+        None
+    }
+
+    /// Bound of the summed weights of all other tokens, at this temperature.
+    fn rest_weight(&self, temperature: f32, allowed: usize) -> f64 {
+        let power = 1.0 / f64::from(temperature);
+        let largest = f64::from(self.ranked[0].logit);
+        if power >= 1.0 {
+            // exp(x / t) = exp(x) exp(x (1 / t - 1)), and no x is above the floor.
+            self.rest * ((f64::from(self.floor) - largest) * (power - 1.0)).exp()
+        } else {
+            // Of all ways to share the sum among so many tokens, the even one gives most.
+            (allowed as f64).powf(1.0 - power) * self.rest.powf(power)
+        }
+    }
+}
+
+/// Whether bias and penalties raise no token outside `ids`.
+fn others_only_fall(ids: &[u32], params: &SamplingParams) -> bool {
+    let mut biases = params.logit_bias.iter();
+    params.repetition_penalty >= 1.0
+        && params.presence_penalty >= 0.0
+        && params.frequency_penalty >= 0.0
+        && biases.all(|(token, &bias)| bias <= 0.0 || ids.contains(token))
+}
+
+#[cfg(test)]
+mod tests;

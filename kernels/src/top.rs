@@ -1,0 +1,49 @@
+//! The largest logits of rows.
+
+use volley_ops::{CANDIDATES, Result, TOP_WIDTH};
+
+use crate::attention::Scratch;
+use crate::buf::Buf;
+use crate::dims::check_index;
+use crate::driver::Driver;
+use crate::error::in_op;
+use crate::kernel::{TOP_PARTS, TOP_ROWS};
+use crate::params::{TOP_SLICE, TOP_SLICES, TopParams};
+
+/// As [`volley_ops::Ops::top`] says; what the slices give lies in the scratch memory.
+pub fn top(
+    driver: &dyn Driver,
+    scratch: &Scratch,
+    logits: &Buf,
+    rows: usize,
+    first: u32,
+    allowed: u32,
+    out: &Buf,
+) -> Result<()> {
+    let (op, width) = ("top", logits.width());
+    let slices = width.div_ceil(TOP_SLICE);
+    check_index(op, "slices of a row of logits", slices, TOP_SLICES + 1)?;
+    let key_bytes = rows * slices * CANDIDATES * 8;
+    let sum_bytes = rows * slices * 8;
+    let bytes = key_bytes + sum_bytes;
+    check_index(op, "bytes of scratch memory", bytes, scratch.bytes + 1)?;
+    let params = TopParams {
+        logits: logits.float(op, "logits", rows, width)?,
+        keys: scratch.memory.address(),
+        sums: scratch.memory.address() + key_bytes as u64,
+        out: out.float(op, "out", rows, TOP_WIDTH)?,
+        width: width as i32,
+        columns: width.min(allowed.saturating_sub(first) as usize) as i32,
+        slices: slices as i32,
+        first,
+    };
+    // SAFETY: both buffers and the scratch memory were checked.
+    unsafe {
+        TOP_PARTS
+            .launch(driver, [slices, rows, 1], &params)
+            .map_err(in_op(op))?;
+        TOP_ROWS
+            .launch(driver, [rows, 1, 1], &params)
+            .map_err(in_op(op))
+    }
+}
