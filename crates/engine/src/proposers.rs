@@ -130,13 +130,11 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
             let rows = d.max_drafts.min(depth);
             let position = d.past + 1;
             // A sequence that cannot be drafted goes on without: its text does not depend on it.
-            draft_chain(
-                logits, rows, d.sampling, d.history, allowed, position, rule,
-            )
-            .unwrap_or_else(|error| {
-                tracing::warn!("slot {}: no drafts: {error}", d.slot);
-                Proposal::default()
-            })
+            draft_chain(logits, rows, d.sampling, d.history, allowed, position, rule)
+                .unwrap_or_else(|error| {
+                    tracing::warn!("slot {}: no drafts: {error}", d.slot);
+                    Proposal::default()
+                })
         });
         Ok(drafts.collect())
     }

@@ -6,9 +6,7 @@ use crate::layers::{
     Stream,
 };
 use crate::weights::{Scope, Weights, drafter_name};
-use crate::{
-    DrafterConfig, Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest,
-};
+use crate::{DrafterConfig, Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest};
 
 /// One rank of a DFlash drafter with its cache (dflash section 2). Heads and MLP are split among
 /// the ranks, `fc` is replicated: its output is needed whole by every rank.
@@ -188,13 +186,7 @@ impl<O: Ops> Drafter<O> {
     }
 
     /// Runs blocks of an anchor and masks.
-    fn block(
-        &mut self,
-        ops: &O,
-        target: &Target<O>,
-        anchors: &[u32],
-        batch: &Batch,
-    ) -> Result<()> {
+    fn block(&mut self, ops: &O, target: &Target<O>, anchors: &[u32], batch: &Batch) -> Result<()> {
         let block = self.config.block_size;
         self.check_blocks(anchors.len() * block, batch)?;
         let mut ids = vec![self.config.mask_token_id; batch.rows()];

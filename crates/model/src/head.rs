@@ -23,7 +23,10 @@ impl TopRow {
         for part in parts.chunks_exact(TOP_WIDTH) {
             let (logits, rest) = part.split_at(CANDIDATES);
             let (ids, sum) = rest.split_at(CANDIDATES);
-            let some = logits.iter().zip(ids).take_while(|(l, _)| **l > f32::NEG_INFINITY);
+            let some = logits
+                .iter()
+                .zip(ids)
+                .take_while(|(l, _)| **l > f32::NEG_INFINITY);
             ranked.extend(some.map(|(&logit, &id)| (logit + 0.0, id as u32)));
             sums.push(f64::from(logits[0]) + f64::from(sum[0]));
         }

@@ -44,8 +44,8 @@ struct Known {
     complete: bool,
     /// No other token has a greater logit.
     floor: f32,
-    /// The exponentials of all other logits, less the largest of `ranked`, sum to no more.
-    rest: f64,
+    /// Bounds of the sum of the exponentials of all other logits, less the largest of `ranked`.
+    rest: [f64; 2],
 }
 
 impl Known {
@@ -87,9 +87,14 @@ impl Known {
             .filter(|&(&token, _)| certain(token))
             .map(|(_, &logit)| (f64::from(logit) - largest).exp())
             .sum();
-        let all = (candidates.log_sum_exp - largest).exp() * (1.0 + SUM_ERROR);
+        let all = (candidates.log_sum_exp - largest).exp();
+        // Bias and penalties only lower the others.
+        let least = match params.leaves_logits() {
+            true => all * (1.0 - SUM_ERROR) - known,
+            false => 0.0,
+        };
         Some(Self {
-            rest: (all - known).max(0.0),
+            rest: [least, all * (1.0 + SUM_ERROR) - known].map(|rest| rest.max(0.0)),
             ranked,
             complete,
             floor,
@@ -99,8 +104,9 @@ impl Known {
     /// How many tokens survive top-p and min-p, when all others certainly do not.
     fn end(&self, params: &SamplingParams, allowed: usize) -> Option<usize> {
         let known: f64 = self.ranked.iter().map(|c| c.weight).sum();
-        let least = known * (1.0 - ORDER_ERROR);
-        let most = (known + self.rest_weight(params.temperature, allowed)) * (1.0 + ORDER_ERROR);
+        let [rest_least, rest_most] = self.rest_weights(params, allowed);
+        let least = (known + rest_least) * (1.0 - ORDER_ERROR);
+        let most = (known + rest_most) * (1.0 + ORDER_ERROR);
         let mut before = 0.0;
         for (index, candidate) in self.ranked.iter().enumerate() {
             if (candidate.weight as f32) < params.min_p {
@@ -120,16 +126,20 @@ impl Known {
         None
     }
 
-    /// Bound of the summed weights of all other tokens, at this temperature.
-    fn rest_weight(&self, temperature: f32, allowed: usize) -> f64 {
-        let power = 1.0 / f64::from(temperature);
+    /// Bounds of the summed weights of all other tokens that top-k leaves.
+    fn rest_weights(&self, params: &SamplingParams, allowed: usize) -> [f64; 2] {
+        let [least, most] = self.rest;
+        let power = 1.0 / f64::from(params.temperature);
         let largest = f64::from(self.ranked[0].logit);
-        if power >= 1.0 {
+        if power == 1.0 && params.top_k == 0 {
+            [least, most]
+        } else if power >= 1.0 {
             // exp(x / t) = exp(x) exp(x (1 / t - 1)), and no x is above the floor.
-            self.rest * ((f64::from(self.floor) - largest) * (power - 1.0)).exp()
+            let floor = f64::from(self.floor) - largest;
+            [0.0, most * (floor * (power - 1.0)).exp()]
         } else {
             // Of all ways to share the sum among so many tokens, the even one gives most.
-            (allowed as f64).powf(1.0 - power) * self.rest.powf(power)
+            [0.0, (allowed as f64).powf(1.0 - power) * most.powf(power)]
         }
     }
 }

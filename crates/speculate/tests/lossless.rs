@@ -5,8 +5,8 @@ mod common;
 
 use common::{VOCAB, chi_square_p, drafter_logits, random, target_logits, uniform};
 use volley_speculate::{
-    Commit, Distribution, Error, History, Proposal, Rule, SamplingParams, WholeRows, argmax, distribution,
-    draft_chain, sample, verify,
+    Commit, Distribution, Error, History, Proposal, Rule, SamplingParams, WholeRows, argmax,
+    distribution, draft_chain, sample, verify,
 };
 
 const ANCHOR: u32 = 0;
@@ -115,7 +115,8 @@ fn block(history: &History, depth: usize) -> Vec<Vec<f32>> {
 fn sampled(depth: usize, rule: Rule) -> impl Fn(&SamplingParams, &mut History, usize) -> Proposal {
     move |params, history, position| {
         let rows = block(history, depth);
-        let logits = &mut WholeRows::new(rows.as_flattened(), VOCAB);
+        let rows = rows.concat();
+        let logits = &mut WholeRows::new(&rows, VOCAB);
         draft_chain(logits, depth, params, history, VOCAB, position, rule).unwrap()
     }
 }

@@ -105,7 +105,9 @@ fn drafted(
         drafter.append(ops, target.taps(), &kept, &context).unwrap();
         let batch = text.batch(ops, block);
         let anchor = *out.last().unwrap();
-        let drafts = drafter.draft_logits(ops, target, &[anchor], &batch).unwrap();
+        let drafts = drafter
+            .draft_logits(ops, target, &[anchor], &batch)
+            .unwrap();
         let mut rows = vec![anchor];
         rows.extend(drafts.chunks(vocab).map(argmax));
         target.verify(ops, &rows, &batch).unwrap();

@@ -144,7 +144,9 @@ fn step_from_prompt_to_drafts() {
     drafter.append(&ops, model.taps(), &all, &batch).unwrap();
 
     let blocks = text.batch(&ops, BLOCK);
-    let logits = drafter.draft_logits(&ops, &mut model, &[bonus], &blocks).unwrap();
+    let logits = drafter
+        .draft_logits(&ops, &mut model, &[bonus], &blocks)
+        .unwrap();
     let out = ops.read(drafter.hidden(), 0..BLOCK).unwrap();
     assert_close("step.out", &out, &golden.floats("step.out"));
     let drafts: Vec<u32> = logits.chunks(512).map(argmax).collect();
@@ -174,7 +176,11 @@ fn texts_of_a_batch_do_not_see_each_other() {
         let rows: Vec<u32> = (0..n).collect();
         drafter.append(&ops, model.taps(), &rows, &batch).unwrap();
         let blocks = text.batch(&ops, BLOCK);
-        alone.extend(drafter.draft_logits(&ops, &mut model, &[7], &blocks).unwrap());
+        alone.extend(
+            drafter
+                .draft_logits(&ops, &mut model, &[7], &blocks)
+                .unwrap(),
+        );
         texts.push(text);
     }
     let segments = vec![
@@ -182,7 +188,9 @@ fn texts_of_a_batch_do_not_see_each_other() {
         texts[1].segment(&ops, BLOCK, BLOCK),
     ];
     let batch = volley_ops::Batch { segments };
-    let together = drafter.draft_logits(&ops, &mut model, &[7, 7], &batch).unwrap();
+    let together = drafter
+        .draft_logits(&ops, &mut model, &[7, 7], &batch)
+        .unwrap();
     assert_close("two blocks", &together, &alone);
 }
 

@@ -26,7 +26,9 @@ fn run(ops: &CandleOps, target: &Checkpoint, drafter: &Checkpoint, ids: &[u32]) 
 
     let batch = text.batch(ops, 16);
     let anchor = argmax(&logits[logits.len() - 512..]);
-    let drafts = drafter.draft_logits(ops, &mut model, &[anchor], &batch).unwrap();
+    let drafts = drafter
+        .draft_logits(ops, &mut model, &[anchor], &batch)
+        .unwrap();
     let mut rows = vec![anchor];
     rows.extend(drafts.chunks(512).map(argmax));
     logits.extend(drafts);

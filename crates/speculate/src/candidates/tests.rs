@@ -79,7 +79,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
     fn candidates_give_what_the_whole_row_gives(
@@ -97,6 +97,11 @@ proptest! {
             prop_assert_eq!(Ok(fast), slow);
         }
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// The settings that people use need no whole row: they would be slow on every step.
     #[test]

@@ -124,7 +124,9 @@ pub fn top(checks: &mut Checks) {
                     "coarse" => data.iter_mut().for_each(|x| *x = (*x / 4.0).round()),
                     "rising" => data.sort_by(f32::total_cmp),
                     "bad" => {
-                        data.iter_mut().step_by(3).for_each(|x| *x = f32::NEG_INFINITY);
+                        data.iter_mut()
+                            .step_by(3)
+                            .for_each(|x| *x = f32::NEG_INFINITY);
                         data[width / 2] = f32::NAN;
                     }
                     _ => {}
@@ -140,7 +142,11 @@ pub fn top(checks: &mut Checks) {
                     let (a, b) = (cpu[TOP_WIDTH - 1], gpu[TOP_WIDTH - 1]);
                     // A row with a NaN has no candidates to compare.
                     if kind == "bad" && row == 0 {
-                        return if a.is_nan() && b.is_nan() { 0.0 } else { f64::INFINITY };
+                        return if a.is_nan() && b.is_nan() {
+                            0.0
+                        } else {
+                            f64::INFINITY
+                        };
                     }
                     match cpu[..TOP_WIDTH - 1] == gpu[..TOP_WIDTH - 1] {
                         true => f64::from((a - b).abs()),
