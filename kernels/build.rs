@@ -36,24 +36,17 @@ fn compile_cuda(root: &Path) {
              run kernels/toolkit.sh to put it into target/cuda"
         );
     };
+    let headers = files(&root.join("cuda"), &["h", "cuh"]);
     let mut table = String::from("&[\n");
-    for source in sources(&root.join("cuda")) {
+    for source in files(&root.join("cuda"), &["cu"]) {
         let name = source
             .file_stem()
             .expect("a file")
             .to_string_lossy()
             .into_owned();
         let binary = out.join(format!("{name}.fatbin"));
-        let mut command = Command::new(&nvcc);
-        command.args(["-std=c++17", "-O3", "-fatbin", "-Werror", "all-warnings"]);
-        for target in TARGETS {
-            command.args(["-gencode", target]);
-        }
-        let done = command.arg("-o").arg(&binary).arg(&source).status();
-        match done {
-            Ok(status) if status.success() => {}
-            Ok(status) => panic!("nvcc failed on {}: {status}", source.display()),
-            Err(error) => panic!("{} does not start: {error}", nvcc.display()),
+        if !is_newer(&binary, &source, &headers) {
+            compile_file(&nvcc, &source, &binary);
         }
         table += &format!(
             "    ({name:?}, include_bytes!({:?})),\n",
@@ -64,14 +57,42 @@ fn compile_cuda(root: &Path) {
     fs::write(out.join("binaries.rs"), table).expect("OUT_DIR can be written");
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
+fn compile_file(nvcc: &Path, source: &Path, binary: &Path) {
+    let mut command = Command::new(nvcc);
+    command.args(["-std=c++17", "-O3", "-fatbin", "-Werror", "all-warnings"]);
+    for target in TARGETS {
+        command.args(["-gencode", target]);
+    }
+    let done = command.arg("-o").arg(binary).arg(source).status();
+    match done {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("nvcc failed on {}: {status}", source.display()),
+        Err(error) => panic!("{} does not start: {error}", nvcc.display()),
+    }
+}
+
+/// Whether a binary is there that is newer than all it is made of.
+fn is_newer(binary: &Path, source: &Path, headers: &[PathBuf]) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
+    let Some(made) = changed(binary) else {
+        return false;
+    };
+    let parts = headers.iter().map(PathBuf::as_path).chain([source]);
+    parts.map(changed).all(|part| part.is_some_and(|part| part < made))
+}
+
+fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("kernels/cuda exists");
-    let mut sources: Vec<PathBuf> = entries
+    let wanted = |path: &PathBuf| {
+        let extension = path.extension().unwrap_or_default();
+        extensions.iter().any(|wanted| extension == *wanted)
+    };
+    let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.expect("kernels/cuda can be read").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
+        .filter(wanted)
         .collect();
-    sources.sort();
-    sources
+    files.sort();
+    files
 }
 
 fn find_nvcc(root: &Path) -> Option<PathBuf> {
