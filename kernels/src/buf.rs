@@ -200,6 +200,26 @@ impl Kv {
         })
     }
 
+    /// Where two blocks begin within the keys, or the values, and the bytes of one.
+    pub(crate) fn block_copy(
+        &self,
+        op: &'static str,
+        from: u32,
+        to: u32,
+    ) -> Result<(u64, u64, usize)> {
+        if let Some(block) = [from, to].into_iter().find(|&b| b as usize >= self.blocks) {
+            return Err(Error::Index {
+                op,
+                what: "block",
+                index: block as usize,
+                len: self.blocks,
+            });
+        }
+        let bytes = BLOCK_TOKENS * self.dims.kv_heads * self.dims.head_dim * 2;
+        let at = |block: u32| u64::from(block) * bytes as u64;
+        Ok((at(from), at(to), bytes))
+    }
+
     /// Shape of the cache.
     pub fn dims(&self) -> KvDims {
         self.dims

@@ -43,6 +43,8 @@ pub trait Driver: Send + Sync {
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()>;
     /// Zeroes memory, in stream order.
     fn zero(&self, at: Address, bytes: usize) -> Result<()>;
+    /// Copies inside device memory, in stream order; the ranges do not overlap.
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()>;
     /// Launches the kernel of this index in [`crate::KERNELS`].
     ///
     /// # Safety

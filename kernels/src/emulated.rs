@@ -94,6 +94,12 @@ impl Driver for Emulated {
         Ok(())
     }
 
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
+        // SAFETY: callers stay inside an allocation.
+        unsafe { (from as *const u8).copy_to(to as *mut u8, bytes) };
+        Ok(())
+    }
+
     unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()> {
         let name = KERNELS[kernel].1;
         let c_name = CString::new(name).expect("names have no zero bytes: this is a bug");

@@ -178,6 +178,31 @@ impl Ops for CudaOps {
         self.driver.zero(at, bytes).map_err(in_op("zero"))
     }
 
+    fn copy_row(&self, x: &mut Buf, from: usize, to: usize) -> Result<()> {
+        let op = "copy_row";
+        let (source, bytes) = x.range(op, from..from + 1)?;
+        let (target, _) = x.range(op, to..to + 1)?;
+        if from == to {
+            return Ok(());
+        }
+        let copied = self.driver.copy(source, target, bytes);
+        copied.map_err(in_op(op))
+    }
+
+    fn copy_block(&self, kv: &mut Kv, from: u32, to: u32) -> Result<()> {
+        let op = "copy_block";
+        let (source, target, bytes) = kv.block_copy(op, from, to)?;
+        if from == to {
+            return Ok(());
+        }
+        for memory in [&kv.keys, &kv.values] {
+            let at = memory.address();
+            let copied = self.driver.copy(at + source, at + target, bytes);
+            copied.map_err(in_op(op))?;
+        }
+        Ok(())
+    }
+
     fn begin(&self, batch: &Batch) -> Result<()> {
         self.tables.pass("begin", batch).map(drop)
     }

@@ -100,7 +100,9 @@ impl Cache {
         }
         for _ in 0..missing {
             let block = self.block();
-            table.blocks.push(block.expect("idle blocks can be had: this is a bug"));
+            table
+                .blocks
+                .push(block.expect("idle blocks can be had: this is a bug"));
         }
         Ok(())
     }
@@ -110,7 +112,9 @@ impl Cache {
         while self.pool.free() == 0 {
             let pool = &self.pool;
             // First those that free a block by themselves.
-            let removed = self.tree.remove_oldest(|leaf, block| leaf && pool.only_node(block));
+            let removed = self
+                .tree
+                .remove_oldest(|leaf, block| leaf && pool.only_node(block));
             let removed = removed.or_else(|| self.tree.remove_oldest(|_, _| true))?;
             self.free(removed);
         }

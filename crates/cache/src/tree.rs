@@ -86,11 +86,15 @@ impl PrefixTree {
     }
 
     fn node(&self, id: NodeId) -> &Node {
-        self.nodes[id].as_ref().expect("linked nodes exist: this is a bug")
+        self.nodes[id]
+            .as_ref()
+            .expect("linked nodes exist: this is a bug")
     }
 
     fn node_mut(&mut self, id: NodeId) -> &mut Node {
-        self.nodes[id].as_mut().expect("linked nodes exist: this is a bug")
+        self.nodes[id]
+            .as_mut()
+            .expect("linked nodes exist: this is a bug")
     }
 
     /// Follows `text`; only checkpoints within its first `limit` tokens count.
@@ -134,7 +138,9 @@ impl PrefixTree {
         Hit {
             node: id,
             tokens,
-            slot: checkpoint.expect("a hit is a checkpoint: this is a bug").slot,
+            slot: checkpoint
+                .expect("a hit is a checkpoint: this is a bug")
+                .slot,
             blocks,
         }
     }
@@ -236,7 +242,9 @@ impl PrefixTree {
         {
             self.unused.push(here);
             removed.blocks.push(node.block);
-            self.node_mut(node.parent).children.retain(|&child| child != here);
+            self.node_mut(node.parent)
+                .children
+                .retain(|&child| child != here);
             here = node.parent;
         }
         removed
@@ -295,7 +303,9 @@ mod tests {
         tree.touch(&hit);
         let oldest = tree.remove_oldest(|_, _| true).unwrap();
         assert_eq!((oldest.slot, oldest.blocks), (1, vec![]));
-        let last = tree.remove_oldest(|leaf, block| leaf && block == 12).unwrap();
+        let last = tree
+            .remove_oldest(|leaf, block| leaf && block == 12)
+            .unwrap();
         assert_eq!((last.slot, last.blocks), (0, vec![12, 11, 10]));
         assert_eq!((tree.len(), tree.blocks().count()), (0, 0));
         assert_eq!(found(&tree, &[1, 2]), (None, 0));

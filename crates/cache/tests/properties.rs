@@ -16,7 +16,10 @@ const SIZES: CacheSizes = CacheSizes {
 /// Stands for the states, or for a key and value, behind a text.
 fn mark(text: &[u32]) -> u64 {
     let step = |mark: u64, &token: &u32| {
-        (mark ^ u64::from(token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) + 1
+        (mark ^ u64::from(token))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+            + 1
     };
     text.iter().fold(1, step)
 }
@@ -44,9 +47,19 @@ struct World {
 #[derive(Clone, Debug)]
 enum Op {
     /// A text that begins with a part of an earlier one.
-    Start { of: usize, shared: usize, more: Vec<u32> },
-    Advance { of: usize, tokens: usize },
-    Checkpoint { of: usize, keep: bool },
+    Start {
+        of: usize,
+        shared: usize,
+        more: Vec<u32>,
+    },
+    Advance {
+        of: usize,
+        tokens: usize,
+    },
+    Checkpoint {
+        of: usize,
+        keep: bool,
+    },
     Finish(usize),
     Abort(usize),
     Clear,
@@ -121,7 +134,10 @@ impl World {
             }
             Op::Clear => {
                 self.cache.clear();
-                assert_eq!((self.cache.checkpoints(), self.cache.cached_blocks()), (0, 0));
+                assert_eq!(
+                    (self.cache.checkpoints(), self.cache.cached_blocks()),
+                    (0, 0)
+                );
             }
         }
         let cache = &self.cache;
@@ -146,7 +162,12 @@ impl World {
 
     fn start(&mut self, text: Vec<u32>) {
         let within = |kept: &&Vec<u32>| kept.len() < text.len() && text.starts_with(kept);
-        let best = self.kept.iter().filter(within).max_by_key(|kept| kept.len()).cloned();
+        let best = self
+            .kept
+            .iter()
+            .filter(within)
+            .max_by_key(|kept| kept.len())
+            .cloned();
         let common = |kept: &Vec<u32>| kept.iter().zip(&text).take_while(|(a, b)| a == b).count();
         let common = self.kept.iter().map(common).max().unwrap_or(0);
         let slot = self.cache.take_slot().expect("a sequence finds a slot");
@@ -168,7 +189,10 @@ impl World {
             }
             _ => assert_eq!(resume.tokens, 0),
         }
-        assert_eq!(resume.table.blocks().len(), resume.tokens.div_ceil(SIZES.block_size));
+        assert_eq!(
+            resume.table.blocks().len(),
+            resume.tokens.div_ceil(SIZES.block_size)
+        );
         self.texts.push(text.clone());
         self.running.push(Sequence {
             committed: resume.tokens,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use volley_engine::{DeviceKind, Engine, EngineOptions, Sources, Speculation};
@@ -34,6 +35,12 @@ pub type Fact = (&'static str, String);
 pub struct Scheduling {
     /// Requests that run at once.
     pub max_running: usize,
+    /// Most prompt tokens in one step.
+    pub prefill_chunk: usize,
+    /// Prefixes that are kept.
+    pub checkpoints: usize,
+    /// Ceiling for the time between two updates of an answer.
+    pub max_itl: Option<Duration>,
     /// Requests that may wait for their turn.
     pub max_waiting: usize,
 }
@@ -42,6 +49,9 @@ impl Scheduling {
     /// One request at a time.
     pub const ALONE: Self = Self {
         max_running: 1,
+        prefill_chunk: 256,
+        checkpoints: 4,
+        max_itl: None,
         max_waiting: 1,
     };
 }
@@ -71,6 +81,9 @@ pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Resul
         token_count: Some(tokenizer.count()),
         speculation,
         max_running: scheduling.max_running,
+        prefill_chunk: scheduling.prefill_chunk,
+        checkpoints: scheduling.checkpoints,
+        max_itl: scheduling.max_itl,
         max_waiting: scheduling.max_waiting,
         ..EngineOptions::default()
     };

@@ -17,6 +17,11 @@ pub struct Request {
     pub stop_ids: Vec<u32>,
     /// Speculation for this request.
     pub speculate: SpeculateOptions,
+    /// Lengths of the prompt's beginning that other prompts may share or go on from, such as that
+    /// before the last turn's header: their states are kept.
+    pub checkpoints: Vec<usize>,
+    /// Lower values go first; the same value goes by arrival.
+    pub priority: i32,
 }
 
 /// Per-request choice of speculation.
@@ -77,6 +82,9 @@ pub struct Usage {
     pub prompt_tokens: usize,
     /// Prompt tokens that were not computed again.
     pub cached_tokens: usize,
+    /// Tokens that the prompt shares with some kept text: where a miss begins. `None` without
+    /// prefix cache.
+    pub cache_miss_at: Option<usize>,
     /// Generated tokens, the stop token included.
     pub completion_tokens: usize,
     /// Drafts verified.
@@ -153,14 +161,6 @@ pub enum EngineError {
     /// Sampling or verification failed.
     #[error(transparent)]
     Speculate(#[from] volley_speculate::Error),
-    /// More cache blocks needed than are free.
-    #[error("{needed} more cache blocks are needed, {free} are free")]
-    OutOfBlocks {
-        /// Blocks asked for.
-        needed: usize,
-        /// Blocks left.
-        free: usize,
-    },
     /// The proposer and the target differ in what they have taken in.
     #[error("slot {slot}: the drafter holds {context} tokens, the target {committed}")]
     DraftContext {

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use volley_model::{Drafter, Target};
 use volley_ops::{Batch, Ops};
 
-use crate::blocks::BlockPool;
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::handle::{Heartbeat, Queue, Shared};
@@ -53,12 +52,11 @@ impl Engine {
         };
         let ranks = RankGroup::start(ops.into_iter().map(load).collect())?;
 
-        let pool = BlockPool::new(layout.target.blocks, block_size);
         let shared = Arc::new(Shared {
             info: layout.info.clone(),
             stats: Mutex::new(EngineStats {
-                free_blocks: pool.free(),
-                total_blocks: pool.free(),
+                free_blocks: layout.target.blocks,
+                total_blocks: layout.target.blocks,
                 ..EngineStats::default()
             }),
             stopped: OnceLock::new(),
@@ -66,8 +64,7 @@ impl Engine {
             queue: Queue::new(options.max_waiting),
         });
         let (submissions, incoming) = async_channel::unbounded();
-        let scheduler =
-            Scheduler::new(ranks, incoming, Arc::clone(&shared), layout.scheduler, pool);
+        let scheduler = Scheduler::new(ranks, incoming, Arc::clone(&shared), layout.scheduler);
         let thread = std::thread::Builder::new()
             .name("volley-engine".into())
             .spawn({
@@ -91,7 +88,7 @@ pub(crate) fn load<O: Ops + 'static>(
     let taps = layout.drafter.as_ref().map_or(&[][..], |d| &d.taps);
     let target = Target::load(&ops, &sources.target, taps, layout.target)?;
     let sampling = layout.sampling;
-    let slots = layout.scheduler.slots;
+    let slots = layout.target.slots;
     let proposer = match (&layout.drafter, &sources.drafter) {
         (Some(drafter), Some(checkpoint)) => {
             let drafter = Drafter::load(&ops, checkpoint, target.config(), drafter.limits)?;

@@ -1,3 +1,4 @@
+use volley_cache::CacheSizes;
 use volley_model::{DrafterConfig, Limits, TargetConfig};
 use volley_speculate::Rule;
 
@@ -42,7 +43,7 @@ impl Layout {
                 )));
             }
         }
-        let slots = options.max_running;
+        let running = options.max_running;
         let prefill_chunk = options.prefill_chunk.min(max_model_len);
         let (drafter, max_drafts, rule) = match options.speculation {
             Speculation::None => (None, 0, Rule::default()),
@@ -57,12 +58,18 @@ impl Layout {
         };
         let draft_rows = drafter.as_ref().map_or(0, |config| config.block_size);
         // The drafter's block may reach behind the end of the longest sequence.
-        let blocks = slots * (max_model_len + draft_rows).div_ceil(block_size);
+        let longest = (max_model_len + draft_rows).div_ceil(block_size);
+        let cache = CacheSizes {
+            blocks: cache_blocks(options, longest)?,
+            block_size,
+            sequences: running,
+            checkpoints: options.checkpoints,
+        };
         let limits = |rows: usize| Limits {
-            max_rows: prefill_chunk.max(slots * rows),
-            verify_rows: slots * rows,
-            slots,
-            blocks,
+            max_rows: prefill_chunk.max(running * rows),
+            verify_rows: running * rows,
+            slots: cache.slots(),
+            blocks: cache.blocks,
         };
         let allowed = options.token_count.unwrap_or(target.vocab_size);
         Ok(Self {
@@ -73,11 +80,13 @@ impl Layout {
                 max_drafts,
             },
             scheduler: SchedulerLimits {
-                slots,
+                cache,
+                checkpoint_interval: options.checkpoint_interval,
                 max_model_len,
                 prefill_chunk,
                 max_drafts,
                 draft_rows,
+                max_itl: options.max_itl,
             },
             sampling: Sampling { rule, allowed },
             target: limits(1 + max_drafts),
@@ -86,6 +95,16 @@ impl Layout {
                 limits: limits(draft_rows),
             }),
         })
+    }
+}
+
+fn cache_blocks(options: &EngineOptions, longest: usize) -> Result<usize, EngineError> {
+    match options.cache_blocks {
+        None => Ok(longest * options.max_running.min(4)),
+        Some(blocks) if blocks >= longest => Ok(blocks),
+        Some(blocks) => Err(EngineError::Options(format!(
+            "{blocks} cache blocks do not hold one sequence of full length, which takes {longest}"
+        ))),
     }
 }
 

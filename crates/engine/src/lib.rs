@@ -5,7 +5,6 @@
 //! equal logits they come to equal tokens, so nothing is broadcast.
 
 mod api;
-mod blocks;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -14,8 +13,10 @@ mod handle;
 mod layout;
 mod logits;
 mod options;
+mod pace;
 mod proposers;
 mod ranks;
+mod running;
 mod scheduler;
 mod sequence;
 mod stats;

@@ -28,6 +28,16 @@ pub struct EngineOptions {
     pub speculation: Speculation,
     /// Requests that run at once; the others wait for their turn.
     pub max_running: usize,
+    /// Cache blocks, at least for one sequence of full length; for as many as run, but no more
+    /// than 4, when `None`.
+    pub cache_blocks: Option<usize>,
+    /// Prefixes of which the states are kept; 0 switches the prefix cache off.
+    pub checkpoints: usize,
+    /// A long prompt is kept at multiples of so many tokens too.
+    pub checkpoint_interval: usize,
+    /// Ceiling for the time between two updates of a stream: prompts of others are taken in as
+    /// far as it allows.
+    pub max_itl: Option<Duration>,
     /// Most requests waiting for their turn.
     pub max_waiting: usize,
     /// A step that takes longer counts as a dead engine.
@@ -44,6 +54,10 @@ impl Default for EngineOptions {
             token_count: None,
             speculation: Speculation::None,
             max_running: 1,
+            cache_blocks: None,
+            checkpoints: 32,
+            checkpoint_interval: 4096,
+            max_itl: None,
             max_waiting: 1024,
             stall_limit: Duration::from_secs(120),
         }

@@ -28,6 +28,14 @@ impl<T: ?Sized> Proposer<T> for NoProposer {
         Ok(())
     }
 
+    fn copy_slot(&mut self, _: &mut T, _: usize, _: usize) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn copy_block(&mut self, _: &mut T, _: u32, _: u32) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn observe(&mut self, _: &mut T, _: &[Vec<u32>]) -> Result<(), EngineError> {
         Ok(())
     }
@@ -70,6 +78,25 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
     fn reset(&mut self, _: &mut TargetRank<O>, slot: usize) -> Result<(), EngineError> {
         self.contexts[slot] = 0;
         Ok(())
+    }
+
+    fn copy_slot(
+        &mut self,
+        _: &mut TargetRank<O>,
+        from: usize,
+        to: usize,
+    ) -> Result<(), EngineError> {
+        self.contexts[to] = self.contexts[from];
+        Ok(())
+    }
+
+    fn copy_block(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        from: u32,
+        to: u32,
+    ) -> Result<(), EngineError> {
+        Ok(self.drafter.copy_block(&rank.ops, from, to)?)
     }
 
     fn observe(&mut self, rank: &mut TargetRank<O>, keep: &[Vec<u32>]) -> Result<(), EngineError> {

@@ -1,22 +1,31 @@
 //! The engine thread: takes requests in order, plans steps, hands tokens out.
+//!
+//! Memory is given out as it is needed, not for the worst case: a request without `max_tokens`
+//! would otherwise keep a whole context for itself. When blocks run out, first kept prefixes give
+//! way, then the requests that came last: they stay in their slots, lose what was computed, and
+//! compute it again when there is room. The first one always gets on, so all do.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_channel::{Receiver, Sender};
+use volley_cache::{Cache, CacheSizes, Resume};
 
-use crate::blocks::{BlockPool, BlockTable};
 use crate::handle::{Shared, Submission};
+use crate::pace::{Pace, share};
 use crate::ranks::{RankGroup, StepFailure};
-use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepPlan};
+use crate::running::{Running, Turn};
+use crate::step::{DecodeStep, Entry, PrefillChunk, Restore, Save, SlotUpdate, StepPlan};
 use crate::{EngineError, Request, RequestUpdate, Stop, Terminal, Usage};
 
 /// What the scheduler has to know of the ranks and the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SchedulerLimits {
-    /// Sequences that run at once.
-    pub slots: usize,
+    /// Blocks, slots and checkpoints.
+    pub cache: CacheSizes,
+    /// A long prompt is kept at multiples of so many tokens too.
+    pub checkpoint_interval: usize,
     /// Tokens per sequence.
     pub max_model_len: usize,
     /// Prompt tokens per step.
@@ -25,6 +34,8 @@ pub(crate) struct SchedulerLimits {
     pub max_drafts: usize,
     /// Rows that the proposer writes behind the context.
     pub draft_rows: usize,
+    /// Longest step while streams run.
+    pub max_itl: Option<Duration>,
 }
 
 pub(crate) struct Scheduler {
@@ -32,25 +43,17 @@ pub(crate) struct Scheduler {
     submissions: Receiver<Submission>,
     shared: Arc<Shared>,
     limits: SchedulerLimits,
-    pool: BlockPool,
-    free_slots: Vec<usize>,
-    waiting: VecDeque<Submission>,
+    cache: Cache,
+    pace: Pace,
+    arrivals: u64,
+    waiting: BTreeMap<Turn, Submission>,
+    /// In order of their turns.
     running: Vec<Running>,
-}
-
-/// One request in a slot.
-struct Running {
-    request: Request,
-    updates: Sender<RequestUpdate>,
-    slot: usize,
-    table: BlockTable,
-    /// Whether the ranks know of it.
-    entered: bool,
-    /// Tokens that the target has taken in.
-    committed: usize,
-    usage: Usage,
-    admitted: Instant,
-    first_token: Option<Instant>,
+    /// Entries of the next plan.
+    entries: Vec<Entry>,
+    /// Checkpoints that the step in hand makes: slot of the sequence, slot of the checkpoint,
+    /// tokens.
+    saving: Vec<(Save, usize)>,
 }
 
 impl Scheduler {
@@ -59,34 +62,32 @@ impl Scheduler {
         submissions: Receiver<Submission>,
         shared: Arc<Shared>,
         limits: SchedulerLimits,
-        pool: BlockPool,
     ) -> Self {
         Self {
             ranks,
             submissions,
             shared,
+            cache: Cache::new(limits.cache),
+            pace: Pace::new(limits.max_itl),
             limits,
-            pool,
-            free_slots: (0..limits.slots).rev().collect(),
-            waiting: VecDeque::new(),
+            arrivals: 0,
+            waiting: BTreeMap::new(),
             running: Vec::new(),
+            entries: Vec::new(),
+            saving: Vec::new(),
         }
     }
 
     /// Runs until the submissions are closed or a rank is lost; the error says how.
     pub(crate) fn run(&mut self) -> Result<(), String> {
-        while self.receive() {
+        while self.receive()? {
             self.drop_cancelled();
             self.admit();
             self.shared.heartbeat.step_begins();
             let plan = self.plan();
             self.show_gauges();
             if !plan.is_empty() {
-                match self.ranks.step(plan) {
-                    Ok(outputs) => self.apply(outputs.updates),
-                    Err(StepFailure::Step(error)) => self.fail_running(&error),
-                    Err(StepFailure::Lost(reason)) => return Err(reason),
-                }
+                self.step(plan)?;
             }
         }
         Ok(())
@@ -95,12 +96,11 @@ impl Scheduler {
     /// Ends everything: no request is left without a terminal.
     pub(crate) fn stop(mut self, stop: Stop) {
         self.submissions.close();
-        self.waiting
-            .extend(std::iter::from_fn(|| self.submissions.try_recv().ok()));
+        self.take_submissions();
         for index in (0..self.running.len()).rev() {
             self.finish(index, RequestUpdate::default(), stop.clone());
         }
-        for submission in std::mem::take(&mut self.waiting) {
+        for (_, submission) in std::mem::take(&mut self.waiting) {
             self.refuse(submission, stop.clone());
         }
         self.shared.heartbeat.idle();
@@ -109,20 +109,40 @@ impl Scheduler {
 
     /// Takes in what was submitted; waits only when there is nothing to do. False when the
     /// submissions are closed.
-    fn receive(&mut self) -> bool {
+    fn receive(&mut self) -> Result<bool, String> {
         if self.running.is_empty() && self.waiting.is_empty() {
+            self.check_integrity()?;
             self.shared.heartbeat.idle();
             match self.submissions.recv_blocking() {
-                Ok(submission) => self.waiting.push_back(submission),
-                Err(_) => return false,
+                Ok(submission) => self.queue(submission),
+                Err(_) => return Ok(false),
             }
         }
-        if self.submissions.is_closed() {
-            return false;
+        self.take_submissions();
+        Ok(!self.submissions.is_closed())
+    }
+
+    fn take_submissions(&mut self) {
+        while let Ok(submission) = self.submissions.try_recv() {
+            self.queue(submission);
         }
-        self.waiting
-            .extend(std::iter::from_fn(|| self.submissions.try_recv().ok()));
-        true
+    }
+
+    fn queue(&mut self, submission: Submission) {
+        let turn = Turn {
+            priority: submission.request.priority,
+            arrival: self.arrivals,
+        };
+        self.arrivals += 1;
+        self.waiting.insert(turn, submission);
+    }
+
+    /// Every block and slot has its one place; nothing can be trusted any more if not.
+    fn check_integrity(&self) -> Result<(), String> {
+        let tables = self.running.iter().map(|running| &running.table);
+        let slots = self.running.iter().map(|running| running.slot);
+        let checked = self.cache.check(tables, slots);
+        checked.map_err(|error| format!("the cache is inconsistent: {error}"))
     }
 
     /// Ends requests whose receiver is gone, running or waiting.
@@ -132,99 +152,251 @@ impl Scheduler {
                 self.finish(index, RequestUpdate::default(), Stop::Cancelled);
             }
         }
-        for submission in std::mem::take(&mut self.waiting) {
-            if submission.updates.is_closed() {
-                self.refuse(submission, Stop::Cancelled);
-            } else {
-                self.waiting.push_back(submission);
-            }
+        let gone = |submission: &Submission| submission.updates.is_closed();
+        let waiting = std::mem::take(&mut self.waiting);
+        let (gone, waiting) = waiting
+            .into_iter()
+            .partition(|(_, submission)| gone(submission));
+        self.waiting = waiting;
+        let gone: BTreeMap<Turn, Submission> = gone;
+        for submission in gone.into_values() {
+            self.refuse(submission, Stop::Cancelled);
         }
     }
 
-    /// Gives free slots to waiting requests, first come, first served.
+    /// Lets requests in while there are places and room for their prompts, strictly in turn:
+    /// first those that lost their blocks, then those that wait.
     fn admit(&mut self) {
-        while let Some(&slot) = self.free_slots.last()
-            && let Some(submission) = self.waiting.pop_front()
+        for index in 0..self.running.len() {
+            if self.running[index].lost {
+                if !self.fits(self.running[index].goal) {
+                    return;
+                }
+                self.enter_again(index);
+            }
+        }
+        while self.running.len() < self.limits.cache.sequences
+            && let Some(first) = self.waiting.first_entry()
         {
-            let Submission {
-                mut request,
-                updates,
-            } = submission;
+            let request = &mut first.into_mut().request;
             let room = self.limits.max_model_len - request.prompt.len();
             request.max_tokens = request.max_tokens.min(room);
-            if request.max_tokens == 0 {
-                self.refuse(Submission { request, updates }, Stop::Length);
-                continue;
+            let (tokens, nothing) = (request.prompt.len(), request.max_tokens == 0);
+            if !nothing && !self.fits(tokens) {
+                return;
             }
-            self.shared.queue.leave();
-            self.free_slots.pop();
-            self.running.push(Running {
-                usage: Usage {
-                    prompt_tokens: request.prompt.len(),
-                    ..Usage::default()
-                },
-                request,
-                updates,
-                slot,
-                table: BlockTable::default(),
-                entered: false,
-                committed: 0,
-                admitted: Instant::now(),
-                first_token: None,
-            });
+            let Some((turn, submission)) = self.waiting.pop_first() else {
+                return;
+            };
+            match nothing {
+                true => self.refuse(submission, Stop::Length),
+                false => self.enter(turn, submission),
+            }
         }
     }
 
-    /// The next step of every running request. One that does not get its blocks fails.
+    /// Whether there are blocks for a text of `tokens` beside all that runs has still to compute
+    /// of its own. What it generates later is not counted.
+    fn fits(&self, tokens: usize) -> bool {
+        let blocks = |tokens: usize| {
+            (tokens + self.limits.draft_rows.max(1)).div_ceil(self.limits.cache.block_size)
+        };
+        let mut holders = self
+            .running
+            .iter()
+            .filter(|running| !running.lost)
+            .peekable();
+        if holders.peek().is_none() {
+            return true;
+        }
+        let owed = holders.map(|r| blocks(r.goal).saturating_sub(r.table.blocks().len()));
+        self.cache.idle_blocks() >= owed.sum::<usize>() + blocks(tokens)
+    }
+
+    fn enter(&mut self, turn: Turn, submission: Submission) {
+        let Submission { request, updates } = submission;
+        self.shared.queue.leave();
+        let slot = self.cache.take_slot();
+        let slot = slot.expect("every running sequence has a slot: this is a bug");
+        let resume = self.cache.resume(&request.prompt);
+        tracing::debug!(
+            prompt_tokens = request.prompt.len(),
+            cached_tokens = resume.tokens,
+            cache_miss_at = resume.common,
+            "admitted"
+        );
+        self.entries
+            .push(entry(slot, Some(request.clone()), &resume));
+        let caching = self.limits.cache.checkpoints > 0;
+        let running = Running {
+            turn,
+            marks: match caching {
+                true => self.marks(&request, &resume),
+                false => Vec::new(),
+            },
+            text: request.prompt.clone(),
+            goal: request.prompt.len(),
+            usage: Usage {
+                prompt_tokens: request.prompt.len(),
+                cached_tokens: resume.tokens,
+                cache_miss_at: caching.then_some(resume.common),
+                ..Usage::default()
+            },
+            committed: resume.tokens,
+            table: resume.table,
+            request,
+            updates,
+            slot,
+            lost: false,
+            admitted: Instant::now(),
+            first_token: None,
+        };
+        self.shared.stats().cached_tokens += running.usage.cached_tokens as u64;
+        let place = self.running.partition_point(|other| other.turn < turn);
+        self.running.insert(place, running);
+    }
+
+    /// Where the states of a prompt are kept: as asked for, at regular distances, and where it
+    /// parts from another text, since a third one may well share the same beginning.
+    fn marks(&self, request: &Request, resume: &Resume) -> Vec<usize> {
+        let SchedulerLimits {
+            cache,
+            checkpoint_interval,
+            ..
+        } = self.limits;
+        let interval = checkpoint_interval
+            .next_multiple_of(cache.block_size)
+            .max(1);
+        let common = resume.common / cache.block_size * cache.block_size;
+        let mut marks = request.checkpoints.clone();
+        marks.extend(
+            (1..)
+                .map(|i| i * interval)
+                .take_while(|&mark| mark < request.prompt.len()),
+        );
+        marks.push(common);
+        marks.retain(|mark| (resume.tokens + 1..request.prompt.len()).contains(mark));
+        marks.sort_unstable();
+        marks.dedup();
+        marks
+    }
+
+    /// Starts a sequence that lost its blocks from what is still kept of it.
+    fn enter_again(&mut self, index: usize) {
+        let running = &mut self.running[index];
+        let resume = self.cache.resume(&running.text);
+        self.entries.push(entry(running.slot, None, &resume));
+        running.committed = resume.tokens;
+        running.table = resume.table;
+        running.lost = false;
+    }
+
+    /// The next step: a decode step of every stream, then prompt chunks as far as streams can
+    /// wait for them. Who does not get its blocks waits, or has lost them to one before it.
     fn plan(&mut self) -> StepPlan {
-        let mut plan = StepPlan::default();
-        let mut prompt_rows = self.limits.prefill_chunk;
-        let mut refused = Vec::new();
-        for (index, running) in self.running.iter_mut().enumerate() {
+        let decoding = self.running.iter().filter(|running| running.decodes());
+        let rows = decoding
+            .map(|running| 1 + running.drafts(self.limits))
+            .sum();
+        let budget = self.pace.budget(rows, self.limits.prefill_chunk);
+        let wants: Vec<usize> = self.running.iter().map(Running::chunk).collect();
+        let shares = share(budget, &wants);
+        let mut plan = StepPlan {
+            enter: std::mem::take(&mut self.entries),
+            ..StepPlan::default()
+        };
+        for (index, share) in shares.into_iter().enumerate() {
+            let running = &self.running[index];
+            let past = running.committed;
             let max_drafts = running.drafts(self.limits);
-            let chunk = running.prompt_left().min(prompt_rows);
-            let rows = match running.prompt_left() {
-                0 => self.limits.draft_rows.max(1 + max_drafts),
-                _ => chunk,
+            let len = running.align(share, self.limits.cache.block_size);
+            let rows = match running.decodes() {
+                true => self.limits.draft_rows.max(1 + max_drafts),
+                false => len,
             };
-            if rows == 0 {
+            if running.lost || rows == 0 || !self.grow(index, past + rows) {
                 continue;
             }
-            let (slot, past) = (running.slot, running.committed);
-            if let Err(error) = self.pool.grow(&mut running.table, past + rows) {
-                refused.push((index, error));
-                continue;
-            }
-            if !running.entered {
-                running.entered = true;
-                plan.enter.push(Entry {
-                    slot,
-                    request: running.request.clone(),
-                });
-            }
-            let blocks = running.table.blocks().to_vec();
-            if running.prompt_left() == 0 {
+            let running = &self.running[index];
+            let (slot, blocks) = (running.slot, running.table.blocks().to_vec());
+            if running.decodes() {
                 plan.decode.push(DecodeStep {
                     slot,
                     past,
                     max_drafts,
                     blocks,
                 });
-            } else {
-                prompt_rows -= chunk;
-                plan.prefill.push(PrefillChunk {
-                    slot,
-                    past,
-                    len: chunk,
-                    blocks,
-                });
+                continue;
+            }
+            plan.prefill.push(PrefillChunk {
+                slot,
+                past,
+                len,
+                blocks,
+            });
+            let end = past + len;
+            if running.marks.contains(&end)
+                && let Some(to) = self.cache.checkpoint_slot(&running.text[..end])
+            {
+                let save = Save { from: slot, to };
+                plan.saves.push(save);
+                self.saving.push((save, end));
             }
         }
-        for (index, error) in refused.into_iter().rev() {
-            let stop = Stop::Failed(error.to_string());
-            self.finish(index, RequestUpdate::default(), stop);
-        }
         plan
+    }
+
+    /// Grows the table of a request to cover `tokens`, if need be at the cost of those behind it.
+    fn grow(&mut self, index: usize, tokens: usize) -> bool {
+        loop {
+            let table = &mut self.running[index].table;
+            if self.cache.grow(table, tokens).is_ok() {
+                return true;
+            }
+            let behind = index + 1..self.running.len();
+            let holds = |&other: &usize| !self.running[other].table.blocks().is_empty();
+            let Some(last) = behind.rev().find(holds) else {
+                return false;
+            };
+            let table = self.running[last].lose();
+            self.cache.release(table);
+            self.shared.stats().preempted += 1;
+            tracing::debug!(slot = self.running[last].slot, "gives way");
+        }
+    }
+
+    fn step(&mut self, plan: StepPlan) -> Result<(), String> {
+        let slots = plan.decode.iter();
+        let rows = slots.map(|step| 1 + step.max_drafts).sum();
+        let tokens = plan.prefill.iter().map(|chunk| chunk.len).sum();
+        let began = Instant::now();
+        match self.ranks.step(plan) {
+            Ok(outputs) => {
+                let took = began.elapsed();
+                self.pace.record(rows, tokens, took);
+                if rows > 0 {
+                    self.shared.stats().count_gap(took, self.limits.max_itl);
+                }
+                self.keep_saved();
+                self.apply(outputs.updates);
+                Ok(())
+            }
+            Err(StepFailure::Step(error)) => {
+                self.fail_running(&error);
+                Ok(())
+            }
+            Err(StepFailure::Lost(reason)) => Err(reason),
+        }
+    }
+
+    /// The checkpoints of the step are there now.
+    fn keep_saved(&mut self) {
+        for (save, tokens) in std::mem::take(&mut self.saving) {
+            let saved = self.running.iter().find(|r| r.slot == save.from);
+            let saved = saved.expect("a save comes from a slot of the plan: this is a bug");
+            self.cache
+                .insert(&saved.text[..tokens], &saved.table, save.to);
+        }
     }
 
     /// Hands the outputs of a step out.
@@ -233,7 +405,7 @@ impl Scheduler {
             let index = self.running.iter().position(|r| r.slot == update.slot);
             let index = index.expect("an update comes from a slot of the plan: this is a bug");
             let running = &mut self.running[index];
-            let prefill = running.prompt_left() > 0;
+            let prefill = running.left() > 0;
             running.take(&update);
             let mut stats = self.shared.stats();
             stats.completion_tokens += update.tokens.len() as u64;
@@ -260,25 +432,35 @@ impl Scheduler {
         }
     }
 
-    /// Ends all that took part in a failed step. The ranks reset a slot when it is entered again.
+    /// Ends all that took part in a failed step. The ranks may have gone different ways in it, so
+    /// nothing that was kept is trusted either.
     fn fail_running(&mut self, error: &EngineError) {
         tracing::error!("a step failed: {error}");
+        for (save, _) in std::mem::take(&mut self.saving) {
+            self.cache.give_back(save.to);
+        }
+        self.cache.clear();
         for index in (0..self.running.len()).rev() {
             let stop = Stop::Failed(error.to_string());
             self.finish(index, RequestUpdate::default(), stop);
         }
     }
 
-    /// Frees what a running request holds and sends its last update.
+    /// Frees what a running request holds and sends its last update. What a complete one has
+    /// computed is kept for those that go on with it.
     fn finish(&mut self, index: usize, message: RequestUpdate, stop: Stop) {
         let running = self.running.remove(index);
-        self.pool.release(running.table);
-        self.free_slots.push(running.slot);
-        debug_assert!(
-            !self.running.is_empty() || self.pool.balanced(),
-            "blocks are missing while nothing runs: this is a bug"
-        );
-        self.count_end(&stop);
+        self.count_end(&stop, Some(&running));
+        match stop {
+            Stop::Token(_) | Stop::Length => {
+                let text = &running.text[..running.committed];
+                self.cache.donate(text, running.table, running.slot);
+            }
+            Stop::Cancelled | Stop::Failed(_) => {
+                self.cache.release(running.table);
+                self.cache.give_slot(running.slot);
+            }
+        }
         self.show_gauges();
         let mut usage = running.usage;
         usage.prefill_ms = ms(running.admitted, running.first_token);
@@ -289,7 +471,7 @@ impl Scheduler {
     /// Ends a request that never ran.
     fn refuse(&mut self, submission: Submission, stop: Stop) {
         self.shared.queue.leave();
-        self.count_end(&stop);
+        self.count_end(&stop, None);
         let usage = Usage {
             prompt_tokens: submission.request.prompt.len(),
             ..Usage::default()
@@ -297,50 +479,40 @@ impl Scheduler {
         send_last(&submission.updates, RequestUpdate::default(), stop, usage);
     }
 
-    fn count_end(&self, stop: &Stop) {
+    fn count_end(&self, stop: &Stop, running: Option<&Running>) {
         let mut stats = self.shared.stats();
         match stop {
             Stop::Token(_) | Stop::Length => stats.finished += 1,
-            Stop::Cancelled => stats.cancelled += 1,
             Stop::Failed(_) => stats.failed += 1,
+            Stop::Cancelled => {
+                stats.cancelled += 1;
+                match running {
+                    None => stats.cancelled_waiting += 1,
+                    Some(running) if running.first_token.is_none() => stats.cancelled_prefill += 1,
+                    Some(_) => stats.cancelled_decode += 1,
+                }
+            }
         }
     }
 
     fn show_gauges(&self) {
         let mut stats = self.shared.stats();
         stats.running = self.running.len();
-        stats.free_blocks = self.pool.free();
+        stats.free_blocks = self.cache.idle_blocks();
+        stats.cached_blocks = self.cache.cached_blocks();
+        stats.checkpoints = self.cache.checkpoints();
     }
 }
 
-impl Running {
-    /// Prompt tokens that are still to be computed.
-    fn prompt_left(&self) -> usize {
-        self.request.prompt.len().saturating_sub(self.committed)
-    }
-
-    /// Most drafts of the next step: with its bonus token a block must fit what is left to
-    /// generate.
-    fn drafts(&self, limits: SchedulerLimits) -> usize {
-        let left = self.request.max_tokens - self.usage.completion_tokens;
-        limits
-            .max_drafts
-            .min(self.request.speculate.max_drafts)
-            .min(left.saturating_sub(1))
-    }
-
-    /// Counts a step.
-    fn take(&mut self, update: &SlotUpdate) {
-        if self.prompt_left() == 0 {
-            self.usage.steps += 1;
-        }
-        self.committed += update.committed;
-        self.usage.completion_tokens += update.tokens.len();
-        self.usage.drafted_tokens += update.drafted;
-        self.usage.accepted_tokens += update.accepted;
-        if !update.tokens.is_empty() {
-            self.first_token.get_or_insert_with(Instant::now);
-        }
+fn entry(slot: usize, request: Option<Request>, resume: &Resume) -> Entry {
+    Entry {
+        slot,
+        request,
+        from: resume.slot.map(|slot| Restore {
+            slot,
+            tokens: resume.tokens,
+            tail: resume.tail,
+        }),
     }
 }
 

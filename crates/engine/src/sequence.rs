@@ -1,8 +1,10 @@
+use std::ops::Range;
+
 use volley_speculate::{
     Commit, Cut, End, Error, History, Logits, Proposal, Rule, cut, distribution_of, sample, verify,
 };
 
-use crate::step::{Entry, SlotUpdate};
+use crate::step::SlotUpdate;
 use crate::{Request, Stop};
 
 /// How a rank samples and accepts.
@@ -27,14 +29,21 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(entry: &Entry) -> Self {
+    pub fn new(slot: usize, request: &Request) -> Self {
         Self {
-            slot: entry.slot,
-            history: History::new(&entry.request.prompt),
-            request: entry.request.clone(),
+            slot,
+            history: History::new(&request.prompt),
+            request: request.clone(),
             committed: 0,
             anchor: 0,
         }
+    }
+
+    /// Tokens of the text, prompt and output.
+    pub fn tokens(&self, range: Range<usize>) -> Vec<u32> {
+        let prompt = self.request.prompt.iter();
+        let text = prompt.chain(self.history.output());
+        text.copied().skip(range.start).take(range.len()).collect()
     }
 
     /// Chooses the token behind the prompt from the logits of its last row, row 0.

@@ -1,23 +1,28 @@
 //! The contract between the scheduler and the ranks: one plan in, one flat record per sequence
 //! out. Every rank runs the whole plan and, on equal logits, comes to the same outputs.
 
+use volley_cache::TailCopy;
+
 use crate::{Request, Stop};
 
 /// What all ranks do in one step.
 #[derive(Clone, Debug, Default)]
 pub struct StepPlan {
-    /// Sequences that take over a slot, before anything runs; its states are reset.
+    /// Sequences that take over a slot, before anything runs and in this order: what one brings
+    /// along may lie where the next one begins.
     pub enter: Vec<Entry>,
     /// Prompt chunks, computed in one pass.
     pub prefill: Vec<PrefillChunk>,
     /// Sequences that draft, verify and commit, in one pass each.
     pub decode: Vec<DecodeStep>,
+    /// States that are kept as they are after all rows.
+    pub saves: Vec<Save>,
 }
 
 impl StepPlan {
-    /// Whether the step runs any row.
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.prefill.is_empty() && self.decode.is_empty()
+        self.enter.is_empty() && self.prefill.is_empty() && self.decode.is_empty()
     }
 }
 
@@ -26,16 +31,39 @@ impl StepPlan {
 pub struct Entry {
     /// Slot of its states.
     pub slot: usize,
-    /// What is asked; `max_tokens` is already within the context limit.
-    pub request: Request,
+    /// What is asked, `max_tokens` within the context limit; `None` for the sequence that is in
+    /// the slot already and has lost what was computed of it.
+    pub request: Option<Request>,
+    /// Where it begins; with nothing computed if `None`.
+    pub from: Option<Restore>,
 }
 
-/// The next tokens of a prompt.
+/// A checkpoint to begin from. Its full blocks are in the table of the sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Restore {
+    /// Slot of its states.
+    pub slot: usize,
+    /// Tokens before it.
+    pub tokens: usize,
+    /// Copy of a last block that is not full.
+    pub tail: Option<TailCopy>,
+}
+
+/// A copy of the states of a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Save {
+    /// Slot of the sequence.
+    pub from: usize,
+    /// Slot of the checkpoint.
+    pub to: usize,
+}
+
+/// The next tokens of a prompt, or of a text that is computed again.
 #[derive(Clone, Debug)]
 pub struct PrefillChunk {
     /// Slot of the sequence.
     pub slot: usize,
-    /// Prompt tokens already computed; the chunk follows them.
+    /// Tokens already computed; the chunk follows them.
     pub past: usize,
     /// Tokens of the chunk, at least one.
     pub len: usize,

@@ -1,12 +1,13 @@
 //! One rank: runs plans on its shard of the models.
 
+use volley_cache::TailCopy;
 use volley_ops::{Batch, Keep, Ops, Segment};
 use volley_speculate::{Drafting, Proposal, Proposer};
 
 use crate::logits::RankLogits;
 use crate::proposers::TargetRank;
 use crate::sequence::{Sampling, Sequence};
-use crate::step::{DecodeStep, PrefillChunk, SlotUpdate, StepOutputs, StepPlan};
+use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepOutputs, StepPlan};
 use crate::{EngineError, Stop};
 
 /// One tensor-parallel rank with its device, models and sequences.
@@ -36,9 +37,7 @@ impl<O: Ops> RankWorker<O> {
     /// Runs a plan. After an error its sequences have to be entered again.
     pub(crate) fn step(&mut self, plan: &StepPlan) -> Result<StepOutputs, EngineError> {
         for entry in &plan.enter {
-            self.rank.target.reset(&self.rank.ops, entry.slot)?;
-            self.proposer.reset(&mut self.rank, entry.slot)?;
-            self.sequences[entry.slot] = Some(Sequence::new(entry));
+            self.enter(entry)?;
         }
         let mut updates = Vec::with_capacity(plan.prefill.len() + plan.decode.len());
         if !plan.prefill.is_empty() {
@@ -47,7 +46,46 @@ impl<O: Ops> RankWorker<O> {
         if !plan.decode.is_empty() {
             updates.extend(self.decode(&plan.decode)?);
         }
+        for save in &plan.saves {
+            self.copy_slot(save.from, save.to)?;
+        }
         Ok(StepOutputs { updates })
+    }
+
+    /// Starts a sequence at the beginning of its text, or behind a checkpoint.
+    fn enter(&mut self, entry: &Entry) -> Result<(), EngineError> {
+        let slot = entry.slot;
+        match entry.from {
+            None => {
+                self.rank.target.reset(&self.rank.ops, slot)?;
+                self.proposer.reset(&mut self.rank, slot)?;
+            }
+            Some(restore) => {
+                if let Some(TailCopy { from, to }) = restore.tail {
+                    let TargetRank { ops, target, .. } = &mut self.rank;
+                    target.copy_block(ops, from, to)?;
+                    self.proposer.copy_block(&mut self.rank, from, to)?;
+                }
+                self.copy_slot(restore.slot, slot)?;
+            }
+        }
+        let sequence = match &entry.request {
+            Some(request) => Sequence::new(slot, request),
+            None => self.sequences[slot]
+                .take()
+                .expect("a sequence stays in its slot: this is a bug"),
+        };
+        self.sequences[slot] = Some(Sequence {
+            committed: entry.from.map_or(0, |restore| restore.tokens),
+            ..sequence
+        });
+        Ok(())
+    }
+
+    fn copy_slot(&mut self, from: usize, to: usize) -> Result<(), EngineError> {
+        let TargetRank { ops, target, .. } = &mut self.rank;
+        target.copy_slot(ops, from, to)?;
+        self.proposer.copy_slot(&mut self.rank, from, to)
     }
 
     /// Computes prompt chunks; a prompt that ends gives its first token.
@@ -56,13 +94,8 @@ impl<O: Ops> RankWorker<O> {
         let mut pass = Pass::default();
         let mut last_rows = Vec::new();
         for (chunk, sequence) in chunks.iter().zip(&sequences) {
-            let tokens = chunk.past..chunk.past + chunk.len;
-            pass.add(
-                sequence,
-                &sequence.request.prompt[tokens],
-                &chunk.blocks,
-                None,
-            );
+            let tokens = sequence.tokens(chunk.past..chunk.past + chunk.len);
+            pass.add(sequence, &tokens, &chunk.blocks, None);
             if chunk.ends(sequence) {
                 last_rows.push(pass.ids.len() as u32 - 1);
             }
@@ -220,9 +253,10 @@ impl<O: Ops> RankWorker<O> {
 }
 
 impl PrefillChunk {
-    /// Whether the chunk is the last of its prompt.
+    /// Whether the chunk is the last of a prompt that has no output yet.
     fn ends(&self, sequence: &Sequence) -> bool {
-        self.past + self.len == sequence.request.prompt.len()
+        sequence.history.output().is_empty()
+            && self.past + self.len == sequence.request.prompt.len()
     }
 }
 

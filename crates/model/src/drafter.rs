@@ -5,6 +5,7 @@ use crate::layers::{
     Attention, AttentionPlan, AttentionScratch, Layer, Mixer, Mlp, MlpScratch, Mode, Pass, Scratch,
     Stream,
 };
+use crate::target::copy_block;
 use crate::weights::{Scope, Weights, drafter_name};
 use crate::{DrafterConfig, Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest};
 
@@ -205,6 +206,11 @@ impl<O: Ops> Drafter<O> {
         let rows = 0..batch.rows() as u32;
         rows.filter(|row| (1..=depth).contains(&(*row as usize % block)))
             .collect()
+    }
+
+    /// Block `to` of the caches becomes block `from`.
+    pub fn copy_block(&mut self, ops: &O, from: u32, to: u32) -> Result<()> {
+        copy_block(&mut self.layers, ops, from, to)
     }
 
     /// Runs blocks whose embeddings `[segments * block_size, hidden_size]` are given; the result is

@@ -5,6 +5,7 @@ use crate::layers::{
     Attention, AttentionPlan, AttentionScratch, Layer, Mixer, Mlp, MlpScratch, Mode, Pass, Scratch,
     Stream,
 };
+use crate::target::copy_block;
 use crate::weights::{Weights, target_name};
 use crate::{Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest};
 
@@ -179,6 +180,11 @@ impl<O: Ops> Mtp<O> {
         check::rows("Mtp::candidates", rows, self.rows)?;
         let hidden = self.stream.normed();
         target.vocabulary().candidates(ops, hidden, rows, allowed)
+    }
+
+    /// Block `to` of the cache becomes block `from`.
+    pub fn copy_block(&mut self, ops: &O, from: u32, to: u32) -> Result<()> {
+        copy_block(std::slice::from_mut(&mut self.layer), ops, from, to)
     }
 
     /// Normed hidden states of the last pass, `[rows, hidden_size]`.

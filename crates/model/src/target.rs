@@ -204,6 +204,23 @@ impl<O: Ops> Target<O> {
             })
     }
 
+    /// The recurrent states of slot `to` become those of slot `from`.
+    pub fn copy_slot(&mut self, ops: &O, from: usize, to: usize) -> Result<()> {
+        check::slot("Target::copy_slot", from, self.limits.slots)?;
+        check::slot("Target::copy_slot", to, self.limits.slots)?;
+        self.layers
+            .iter_mut()
+            .try_for_each(|layer| match &mut layer.mixer {
+                Mixer::Gdn(gdn) => gdn.copy(ops, from, to),
+                Mixer::Attention(_) => Ok(()),
+            })
+    }
+
+    /// Block `to` of the caches becomes block `from`.
+    pub fn copy_block(&mut self, ops: &O, from: u32, to: u32) -> Result<()> {
+        copy_block(&mut self.layers, ops, from, to)
+    }
+
     /// This rank's recurrent state `[value_heads, key_dim, value_dim]` and convolution state
     /// `[conv_kernel - 1, conv_channels]` of a GDN layer; an error for an attention layer.
     pub fn state(&self, ops: &O, layer: usize, slot: usize) -> Result<(Vec<f32>, Vec<f32>)> {
@@ -270,6 +287,21 @@ fn load_layer<O: Ops>(
         post_norm: layer.norm(ops, "post_attention_layernorm.weight")?,
         mlp: Mlp::load(ops, layer, config.intermediate_size, shard)?,
     })
+}
+
+/// Block `to` of every layer's cache becomes block `from`.
+pub(crate) fn copy_block<O: Ops>(
+    layers: &mut [Layer<O>],
+    ops: &O,
+    from: u32,
+    to: u32,
+) -> Result<()> {
+    layers
+        .iter_mut()
+        .try_for_each(|layer| match &mut layer.mixer {
+            Mixer::Attention(attention) => attention.copy_block(ops, from, to),
+            Mixer::Gdn(_) => Ok(()),
+        })
 }
 
 /// Copies the residual into the columns of those taps that are layer `layer`.

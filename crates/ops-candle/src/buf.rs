@@ -88,6 +88,15 @@ impl Buf {
         Ok(&mut self.data[rows.start * self.width..rows.end * self.width])
     }
 
+    /// Row `to` becomes row `from`.
+    pub(crate) fn copy_row(&mut self, op: &'static str, from: usize, to: usize) -> Result<()> {
+        check_index(op, "row", from, self.rows)?;
+        check_index(op, "row", to, self.rows)?;
+        let source = from * self.width..(from + 1) * self.width;
+        self.data.copy_within(source, to * self.width);
+        Ok(())
+    }
+
     fn inside(&self, op: &'static str, rows: Range<usize>) -> Result<Range<usize>> {
         if rows.start > rows.end || rows.end > self.rows {
             return Err(Error::Index {

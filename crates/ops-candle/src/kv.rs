@@ -74,6 +74,17 @@ impl Kv {
         }
     }
 
+    /// Block `to` becomes block `from`.
+    pub(crate) fn copy_block(&mut self, op: &'static str, from: u32, to: u32) -> Result<()> {
+        check_index(op, "block", from as usize, self.blocks())?;
+        check_index(op, "block", to as usize, self.blocks())?;
+        let len = self.dims.kv_heads * self.block_len();
+        let (from, to) = (from as usize * len, to as usize * len);
+        self.keys.copy_within(from..from + len, to);
+        self.values.copy_within(from..from + len, to);
+        Ok(())
+    }
+
     fn blocks(&self) -> usize {
         self.keys.len() / (self.dims.kv_heads * self.block_len()).max(1)
     }

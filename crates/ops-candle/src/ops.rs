@@ -83,6 +83,14 @@ impl Ops for CandleOps {
         Ok(())
     }
 
+    fn copy_row(&self, x: &mut Buf, from: usize, to: usize) -> Result<()> {
+        x.copy_row("copy_row", from, to)
+    }
+
+    fn copy_block(&self, kv: &mut Kv, from: u32, to: u32) -> Result<()> {
+        kv.copy_block("copy_block", from, to)
+    }
+
     fn begin(&self, batch: &Batch) -> Result<()> {
         check_batch("begin", batch)
     }

@@ -72,6 +72,10 @@ pub trait Ops: Sized {
     fn read(&self, x: &Self::Buf, rows: std::ops::Range<usize>) -> Result<Vec<f32>>;
     /// Sets rows `rows` of `x` to zero.
     fn zero(&self, x: &mut Self::Buf, rows: std::ops::Range<usize>) -> Result<()>;
+    /// Row `to` of `x` becomes row `from`.
+    fn copy_row(&self, x: &mut Self::Buf, from: usize, to: usize) -> Result<()>;
+    /// Block `to` of a cache becomes block `from`.
+    fn copy_block(&self, kv: &mut Self::Kv, from: u32, to: u32) -> Result<()>;
 
     /// Called before the first operation of a pass: the device copies what the pass needs of the
     /// batch (positions, lengths, tables).

@@ -10,6 +10,7 @@ mod serve;
 mod served;
 mod sse;
 mod tokenizer;
+mod turns;
 
 pub use defaults::GenerationDefaults;
 pub use error::{Error, Result};

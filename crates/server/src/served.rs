@@ -14,6 +14,7 @@ use crate::app::RETRY_AFTER_S;
 use crate::defaults::GenerationDefaults;
 use crate::generation::Generation;
 use crate::tokenizer::Tokenizer;
+use crate::turns::checkpoints;
 
 /// Temperatures below this are greedy: they would overflow the division of the logits.
 const LEAST_TEMPERATURE: f32 = 1e-5;
@@ -144,12 +145,14 @@ impl ServedModel {
             seed: fields.seed.or(self.seed).unwrap_or_else(rand::random),
         };
         Ok(Request {
+            checkpoints: checkpoints(&prompt, &self.tokenizer),
             prompt,
             sampling,
             max_tokens: fields.max_tokens.map_or(room, |asked| asked.min(room)),
             min_tokens: fields.min_tokens.unwrap_or(0).min(room),
             stop_ids,
             speculate: SpeculateOptions::default(),
+            priority: 0,
         })
     }
 

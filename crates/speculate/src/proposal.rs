@@ -54,6 +54,12 @@ pub trait Proposer<T: ?Sized> {
     /// Forgets what it knows of the sequence in `slot`.
     fn reset(&mut self, target: &mut T, slot: usize) -> Result<(), Self::Error>;
 
+    /// What it knows of the sequence in slot `from` is true of the one in slot `to` as well.
+    fn copy_slot(&mut self, target: &mut T, from: usize, to: usize) -> Result<(), Self::Error>;
+
+    /// Block `to` of its caches, if it has any, becomes block `from`.
+    fn copy_block(&mut self, target: &mut T, from: u32, to: u32) -> Result<(), Self::Error>;
+
     /// Takes in the committed rows of the target's last pass: for each of its segments the kept
     /// rows as indices within the segment, in path order.
     fn observe(&mut self, target: &mut T, keep: &[Vec<u32>]) -> Result<(), Self::Error>;

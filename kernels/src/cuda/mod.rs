@@ -235,6 +235,17 @@ impl Driver for Cuda {
         })
     }
 
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.enter()?;
+        // SAFETY: callers stay inside an allocation.
+        call("cuMemcpyDtoDAsync", unsafe {
+            result::memcpy_dtod_async(to, from, bytes, self.stream)
+        })
+    }
+
     unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller vouches for the parameters.

@@ -24,6 +24,23 @@ pub struct ServeArgs {
     /// Requests that run at once, sharing the steps of the model.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive)]
     pub max_num_seqs: usize,
+    /// Most prompt tokens computed in one step.
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = positive)]
+    pub max_num_batched_tokens: usize,
+    /// Ceiling for the time between two pieces of a running answer, in milliseconds: prompts of
+    /// others are read as far as it allows.
+    #[arg(long, value_name = "MS", default_value_t = 150, value_parser = positive)]
+    pub max_itl_ms: usize,
+    /// Beginnings of texts of which the states are kept, so that texts that share them need not
+    /// compute them again.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub max_prefix_checkpoints: usize,
+    /// Prefix caching is on unless it is switched off.
+    #[arg(long, overrides_with = "no_enable_prefix_caching")]
+    pub enable_prefix_caching: bool,
+    /// Keeps nothing of earlier texts.
+    #[arg(long)]
+    pub no_enable_prefix_caching: bool,
     /// Requests that may wait for their turn; more are refused with status 429.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_num_queued_reqs: usize,

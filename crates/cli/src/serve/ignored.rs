@@ -21,18 +21,9 @@ pub struct IgnoredArgs {
     /// Memory is planned from the limits.
     #[arg(long, value_name = "FRACTION")]
     gpu_memory_utilization: Option<f32>,
-    /// The prefill chunk is fixed.
-    #[arg(long, value_name = "TOKENS")]
-    max_num_batched_tokens: Option<usize>,
     /// Prompts are always read in chunks.
     #[arg(long)]
     enable_chunked_prefill: bool,
-    /// There is no prefix cache yet.
-    #[arg(long)]
-    enable_prefix_caching: bool,
-    /// There is no prefix cache yet.
-    #[arg(long)]
-    no_enable_prefix_caching: bool,
     /// There are no graphs to switch off.
     #[arg(long)]
     enforce_eager: bool,
@@ -59,13 +50,7 @@ impl IgnoredArgs {
                 self.gpu_memory_utilization.is_some(),
                 "--gpu-memory-utilization",
             ),
-            (
-                self.max_num_batched_tokens.is_some(),
-                "--max-num-batched-tokens",
-            ),
             (self.enable_chunked_prefill, "--enable-chunked-prefill"),
-            (self.enable_prefix_caching, "--enable-prefix-caching"),
-            (self.no_enable_prefix_caching, "--no-enable-prefix-caching"),
             (self.enforce_eager, "--enforce-eager"),
             (self.kv_cache_dtype.is_some(), "--kv-cache-dtype"),
             (self.disable_log_requests, "--disable-log-requests"),

@@ -4,6 +4,7 @@ mod args;
 mod ignored;
 
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 use tracing_subscriber::filter::LevelFilter;
 use volley_server::{Server, ServerOptions};
@@ -30,6 +31,12 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         &args.served_model_name,
         Scheduling {
             max_running: args.max_num_seqs,
+            prefill_chunk: args.max_num_batched_tokens,
+            checkpoints: match args.no_enable_prefix_caching {
+                true => 0,
+                false => args.max_prefix_checkpoints,
+            },
+            max_itl: Some(Duration::from_millis(args.max_itl_ms as u64)),
             max_waiting: args.max_num_queued_reqs,
         },
     )?;

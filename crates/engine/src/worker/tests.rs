@@ -54,6 +54,8 @@ fn request(prompt: &[u32]) -> Request {
         min_tokens: 0,
         stop_ids: Vec::new(),
         speculate: SpeculateOptions::default(),
+        checkpoints: Vec::new(),
+        priority: 0,
     }
 }
 
@@ -66,7 +68,8 @@ fn enter(slot: usize, prompt: &[u32]) -> StepPlan {
     StepPlan {
         enter: vec![Entry {
             slot,
-            request: request(prompt),
+            request: Some(request(prompt)),
+            from: None,
         }],
         prefill: vec![PrefillChunk {
             slot,
@@ -74,7 +77,7 @@ fn enter(slot: usize, prompt: &[u32]) -> StepPlan {
             len: prompt.len(),
             blocks: blocks(slot),
         }],
-        decode: Vec::new(),
+        ..StepPlan::default()
     }
 }
 
@@ -149,6 +152,25 @@ impl Proposer<TargetRank<CandleOps>> for Behind {
 
     fn reset(&mut self, _: &mut TargetRank<CandleOps>, slot: usize) -> Result<(), EngineError> {
         self.contexts[slot] = 0;
+        Ok(())
+    }
+
+    fn copy_slot(
+        &mut self,
+        _: &mut TargetRank<CandleOps>,
+        from: usize,
+        to: usize,
+    ) -> Result<(), EngineError> {
+        self.contexts[to] = self.contexts[from];
+        Ok(())
+    }
+
+    fn copy_block(
+        &mut self,
+        _: &mut TargetRank<CandleOps>,
+        _: u32,
+        _: u32,
+    ) -> Result<(), EngineError> {
         Ok(())
     }
 

@@ -93,6 +93,8 @@ impl Ops for FaultyOps {
         fn block_size() -> usize;
         fn read(x: &Buf, rows: Range<usize>) -> Result<Vec<f32>>;
         fn zero(x: &mut Buf, rows: Range<usize>) -> Result<()>;
+        fn copy_row(x: &mut Buf, from: usize, to: usize) -> Result<()>;
+        fn copy_block(kv: &mut Kv, from: u32, to: u32) -> Result<()>;
         fn begin(batch: &Batch) -> Result<()>;
         fn embed(ids: &[u32], table: &Weight, first: u32, out: &mut Buf) -> Result<()>;
         fn gather(x: &Buf, rows: &[u32], out: &mut Buf) -> Result<()>;

@@ -65,6 +65,8 @@ pub fn greedy(prompt: Vec<u32>, max_tokens: usize) -> Request {
         min_tokens: 0,
         stop_ids: Vec::new(),
         speculate: SpeculateOptions::default(),
+        checkpoints: Vec::new(),
+        priority: 0,
     }
 }
 

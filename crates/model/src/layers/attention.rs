@@ -132,6 +132,11 @@ impl<O: Ops> Attention<O> {
         Ok(ops.linear(core, rows, &self.out, out)?)
     }
 
+    /// Block `to` of the cache becomes block `from`.
+    pub(crate) fn copy_block(&mut self, ops: &O, from: u32, to: u32) -> Result<()> {
+        Ok(ops.copy_block(&mut self.kv, from, to)?)
+    }
+
     /// Keeps the accepted rows' keys and values.
     pub(crate) fn commit(&mut self, ops: &O, batch: &Batch, keep: &Keep) -> Result<()> {
         Ok(ops.kv_commit(self.dims.kv(), batch, keep, &mut self.kv)?)

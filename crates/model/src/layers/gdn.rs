@@ -181,6 +181,12 @@ impl<O: Ops> Gdn<O> {
         Ok(ops.conv_commit(self.dims, proj, batch, keep, &mut self.conv_state)?)
     }
 
+    /// The states of slot `to` become those of slot `from`.
+    pub(crate) fn copy(&mut self, ops: &O, from: usize, to: usize) -> Result<()> {
+        ops.copy_row(&mut self.state, from, to)?;
+        Ok(ops.copy_row(&mut self.conv_state, from, to)?)
+    }
+
     /// Forgets the text of a slot.
     pub(crate) fn reset(&mut self, ops: &O, slot: usize) -> Result<()> {
         ops.zero(&mut self.state, slot..slot + 1)?;

@@ -1,0 +1,102 @@
+use std::time::Instant;
+
+use async_channel::Sender;
+use volley_cache::BlockTable;
+
+use crate::scheduler::SchedulerLimits;
+use crate::step::SlotUpdate;
+use crate::{Request, RequestUpdate, Usage};
+
+/// Order of requests: by priority, then as they came. The one in front goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    pub priority: i32,
+    pub arrival: u64,
+}
+
+/// One request in a slot.
+pub(crate) struct Running {
+    pub turn: Turn,
+    pub request: Request,
+    pub updates: Sender<RequestUpdate>,
+    pub slot: usize,
+    pub table: BlockTable,
+    /// Prompt and output.
+    pub text: Vec<u32>,
+    /// Tokens that the target has taken in.
+    pub committed: usize,
+    /// Tokens to be taken in before the next one can be sampled.
+    pub goal: usize,
+    /// Ends of prefill chunks where the states are kept, rising.
+    pub marks: Vec<usize>,
+    /// Whether blocks and states were given up: it is to be entered again.
+    pub lost: bool,
+    pub usage: Usage,
+    pub admitted: Instant,
+    pub first_token: Option<Instant>,
+}
+
+impl Running {
+    /// Tokens that are still to be computed before the next one can be sampled.
+    pub fn left(&self) -> usize {
+        self.goal.saturating_sub(self.committed)
+    }
+
+    /// Whether its next step drafts and verifies.
+    pub fn decodes(&self) -> bool {
+        !self.lost && self.left() == 0
+    }
+
+    /// Most drafts of the next step: with its bonus token a block must fit what is left to
+    /// generate.
+    pub fn drafts(&self, limits: SchedulerLimits) -> usize {
+        let left = self.request.max_tokens - self.usage.completion_tokens;
+        limits
+            .max_drafts
+            .min(self.request.speculate.max_drafts)
+            .min(left.saturating_sub(1))
+    }
+
+    /// Most tokens of the next prefill chunk: to the next mark or the end.
+    pub fn chunk(&self) -> usize {
+        if self.lost {
+            return 0;
+        }
+        let mut marks = self.marks.iter().copied();
+        let end = marks.find(|&mark| mark > self.committed);
+        end.map_or(self.left(), |mark| (mark - self.committed).min(self.left()))
+    }
+
+    /// A chunk of at most `len` tokens, which ends with a block if it ends neither at a mark nor
+    /// the text.
+    pub fn align(&self, len: usize, block_size: usize) -> usize {
+        let end = (self.committed + len) / block_size * block_size;
+        match len < self.chunk() && end > self.committed {
+            true => end - self.committed,
+            false => len,
+        }
+    }
+
+    /// Gives up what was computed. The caller takes the blocks.
+    pub fn lose(&mut self) -> BlockTable {
+        self.lost = true;
+        self.committed = 0;
+        std::mem::take(&mut self.table)
+    }
+
+    /// Counts a step.
+    pub fn take(&mut self, update: &SlotUpdate) {
+        if self.left() == 0 {
+            self.usage.steps += 1;
+        }
+        self.committed += update.committed;
+        self.text.extend(&update.tokens);
+        self.usage.completion_tokens += update.tokens.len();
+        self.usage.drafted_tokens += update.drafted;
+        self.usage.accepted_tokens += update.accepted;
+        if !update.tokens.is_empty() {
+            self.first_token.get_or_insert_with(Instant::now);
+        }
+        self.goal = self.goal.max(self.committed);
+    }
+}
