@@ -78,7 +78,9 @@ fn is_newer(binary: &Path, source: &Path, headers: &[PathBuf]) -> bool {
         return false;
     };
     let parts = headers.iter().map(PathBuf::as_path).chain([source]);
-    parts.map(changed).all(|part| part.is_some_and(|part| part < made))
+    parts
+        .map(changed)
+        .all(|part| part.is_some_and(|part| part < made))
 }
 
 fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {

@@ -287,5 +287,19 @@ pub fn kv_commit(checks: &mut Checks) {
                 },
             );
         }
+        checks.case("copy_block", format!("head {}", dims.head_dim), |d| {
+            let (mut batch, blocks, _) = batch(d, &[chain(17, 15), chain(5, 60)]);
+            let mut kv = filled(d, dims, &batch, 2 * blocks)?;
+            // Every block moves to the upper half.
+            for segment in &mut batch.segments {
+                for block in &mut segment.blocks {
+                    let to = *block + blocks as u32;
+                    d.cpu.copy_block(&mut kv.cpu, *block, to)?;
+                    d.gpu.copy_block(&mut kv.gpu, *block, to)?;
+                    *block = to;
+                }
+            }
+            seen(d, dims, &batch, &kv)
+        });
     }
 }

@@ -27,6 +27,17 @@ pub fn rows(checks: &mut Checks) {
                 Ok(vec![(d.distance(&out, n)?, 0.0)])
             });
         }
+        for dtype in [Dtype::Activation, Dtype::F32] {
+            checks.case("copy_row", format!("{n} x {width} {dtype:?}"), |d| {
+                let data = d.numbers(n * width, 1.0);
+                let mut x = d.pair(data, n, width, dtype)?;
+                for (from, to) in [(0, n - 1), (n / 2, 0), (n - 1, n - 1)] {
+                    d.cpu.copy_row(&mut x.cpu, from, to)?;
+                    d.gpu.copy_row(&mut x.gpu, from, to)?;
+                }
+                Ok(vec![(d.distance(&x, n)?, 0.0)])
+            });
+        }
         for column in [0, 8, 3] {
             checks.case("copy_columns", format!("{n} x {width} at {column}"), |d| {
                 let x = d.random(n, width, 1.0)?;
