@@ -18,6 +18,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 pub struct Demo {
     tokenizer: Tokenizer,
     eos: Vec<u32>,
+    turn_id: u32,
     pub messages: Vec<String>,
 }
 
@@ -37,8 +38,11 @@ impl Demo {
                 messages.push(text.to_owned());
             }
         }
+        let tokenizer = Tokenizer::from_file(tokenizer).map_err(|error| error.to_string())?;
+        let turn_id = tokenizer.token_to_id("<|im_start|>");
         Ok(Self {
-            tokenizer: Tokenizer::from_file(tokenizer).map_err(|error| error.to_string())?,
+            turn_id: turn_id.ok_or("the tokenizer has no token that begins a turn")?,
+            tokenizer,
             eos: TargetConfig::read(&Checkpoint::open(&path("target"))?)?.eos,
             messages,
         })
@@ -76,16 +80,18 @@ impl Demo {
         ))
     }
 
-    /// A greedy request that ends where the answer does.
+    /// A greedy request that ends where the answer does; kept up to the header of the answer, as
+    /// the server asks for.
     pub fn request(&self, prompt: Vec<u32>, max_tokens: usize) -> Request {
+        let header = prompt.iter().rposition(|&id| id == self.turn_id);
         Request {
+            checkpoints: header.into_iter().collect(),
             prompt,
             sampling: SamplingParams::default(),
             max_tokens,
             min_tokens: 0,
             stop_ids: self.eos.clone(),
             speculate: SpeculateOptions::default(),
-            checkpoints: Vec::new(),
             priority: 0,
         }
     }

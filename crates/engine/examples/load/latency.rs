@@ -9,11 +9,16 @@ use crate::demo::{Demo, Result, percentile, wait};
 
 const TURNS: usize = 10;
 const CEILING: Duration = Duration::from_millis(50);
+const LONG: usize = 3500;
 
 pub fn measure(demo: &Demo) -> Result<Value> {
     Ok(json!({
         "last_of_10_turns": follow_up(demo)?,
-        "stream_beside_a_long_prompt": [gaps(demo, None)?, gaps(demo, Some(CEILING))?],
+        "stream_beside_a_long_prompt": [
+            gaps(demo, None, LONG)?,
+            gaps(demo, Some(CEILING), LONG)?,
+        ],
+        "stream_alone": gaps(demo, None, 0)?,
     }))
 }
 
@@ -48,8 +53,8 @@ fn follow_up(demo: &Demo) -> Result<Value> {
     }))
 }
 
-/// Gaps between the updates of a stream while a long prompt is read.
-fn gaps(demo: &Demo, ceiling: Option<Duration>) -> Result<Value> {
+/// Gaps between the updates of a stream while another prompt is read; without one, for 100 updates.
+fn gaps(demo: &Demo, ceiling: Option<Duration>, tokens: usize) -> Result<Value> {
     let engine = demo.start(EngineOptions {
         max_running: 2,
         prefill_chunk: 1024,
@@ -65,16 +70,23 @@ fn gaps(demo: &Demo, ceiling: Option<Duration>) -> Result<Value> {
     }
     let mut long = Vec::new();
     for message in demo.messages.iter().cycle() {
-        if long.len() > 3500 {
+        if long.len() >= tokens {
             break;
         }
         long.extend(demo.turn(message)?);
     }
-    long.truncate(3500);
+    long.truncate(tokens);
     let began = Instant::now();
-    let other = engine.submit(demo.request(long, 1))?;
+    let other = match tokens {
+        0 => None,
+        _ => Some(engine.submit(demo.request(long, 1))?),
+    };
     let (mut gaps, mut last) = (Vec::new(), began);
-    while other.is_empty() {
+    let reading = |gaps: &[f64]| match &other {
+        Some(other) => other.is_empty(),
+        None => gaps.len() < 100,
+    };
+    while reading(&gaps) {
         updates.recv_blocking()?;
         gaps.push(last.elapsed().as_secs_f64() * 1e3);
         last = Instant::now();
@@ -82,7 +94,7 @@ fn gaps(demo: &Demo, ceiling: Option<Duration>) -> Result<Value> {
     let read_ms = began.elapsed().as_secs_f64() * 1e3;
     Ok(json!({
         "ceiling_ms": ceiling.map(|ceiling| ceiling.as_millis() as u64),
-        "long_prompt_tokens": 3500,
+        "long_prompt_tokens": tokens,
         "long_prompt_read_ms": read_ms,
         "updates": gaps.len(),
         "gap_ms": {
