@@ -1,11 +1,10 @@
 // Softmax attention over the paged cache. The query heads that share a key head are packed with the
-// rows into tiles of 64 (row, head) pairs, 16 to a warp; the keys are split over the grid, each block
+// rows into tiles of (row, head) pairs, 16 to a warp; the keys are split over the grid, each block
 // reads the lengths from device memory, and a second kernel merges the parts.
 // Grid: (splits, key heads * row tiles, segments).
 #include "device.cuh"
 #include "params.h"
 
-constexpr int THREADS = 128;
 constexpr float LOG2_E = 1.4426950408889634f;
 
 // What a packed row sees: tokens `first..end` of a chain; of a tree those from `first` up to the
@@ -16,13 +15,20 @@ struct Sight {
     unsigned long long word;
 };
 
-template <int HEAD>
+// What a block works on: packed rows, and keys of which so many stages are on their way.
+template <int HEAD_, int WARPS, int KEYS_, int STAGES_>
+struct Tile {
+    static constexpr int HEAD = HEAD_, THREADS = 32 * WARPS, ROWS = 16 * WARPS;
+    static constexpr int KEYS = KEYS_, STAGES = STAGES_;
+};
+
+template <class T>
 struct AttentionShared {
-    static constexpr int KEYS = 8192 / HEAD;  // keys per stage
-    bf16 q[ATTENTION_ROWS][HEAD];
-    bf16 keys[2][KEYS][HEAD];
-    bf16 values[2][KEYS][HEAD];
-    Sight sight[ATTENTION_ROWS];
+    bf16 q[T::ROWS][T::HEAD];
+    bf16 keys[T::STAGES][T::KEYS][T::HEAD];
+    bf16 values[T::STAGES][T::KEYS][T::HEAD];
+    Sight sight[T::ROWS];
+    int head[T::ROWS];  // of the query among those of all rows, -1 beyond the last
 };
 
 // Sixteen-byte units are swizzled by the row, so that eight rows at one unit hit all banks.
@@ -52,19 +58,18 @@ DEVICE bool sees(const Sight &sight, int token, int past, bool tree) {
     return token >= sight.first && token < sight.end;
 }
 
-template <int HEAD>
-DEVICE void copy_keys(AttentionShared<HEAD> &shared, const AttentionParams &p,
-                      const Segment &segment, int kv_head, int token, int stage) {
-    using S = AttentionShared<HEAD>;
-    constexpr int UNITS = HEAD / 8;
+template <class T>
+DEVICE void copy_keys(AttentionShared<T> &shared, const AttentionParams &p, const Segment &segment,
+                      int kv_head, int token, int stage) {
+    constexpr int UNITS = T::HEAD / 8;
 #pragma unroll
-    for (int i = thread_index(); i < S::KEYS * UNITS; i += THREADS) {
+    for (int i = thread_index(); i < T::KEYS * UNITS; i += T::THREADS) {
         const int key = i / UNITS, unit = i % UNITS;
         const bool valid = token + key < segment.past + segment.rows;
         const int at = valid ? token + key : 0;
         const unsigned block = p.tables.blocks[segment.blocks + at / BLOCK_TOKENS];
         const long long place = (long long)block * BLOCK_TOKENS + at % BLOCK_TOKENS;
-        const long long from = (place * p.kv_heads + kv_head) * HEAD + 8 * unit;
+        const long long from = (place * p.kv_heads + kv_head) * T::HEAD + 8 * unit;
         copy_async(unit_at(shared.keys[stage], key, unit), (const bf16 *)p.keys + from, valid);
         copy_async(unit_at(shared.values[stage], key, unit), (const bf16 *)p.values + from, valid);
     }
@@ -79,31 +84,41 @@ struct Running {
     float sum[2];       // of this lane's columns
 };
 
-template <int HEAD>
-DEVICE void attend(Running<HEAD> &running, AttentionShared<HEAD> &shared, int stage, int token,
+template <class T>
+DEVICE void attend(Running<T::HEAD> &running, AttentionShared<T> &shared, int stage, int token,
                    int past, bool tree, bool masked, float scale) {
-    using S = AttentionShared<HEAD>;
+    constexpr int HEAD = T::HEAD, KEYS = T::KEYS;
     const int warp = thread_index() / 32, lane = thread_index() % 32;
-    float scores[S::KEYS / 8][4] = {};
+    float scores[KEYS / 8][4] = {};
+    // Operands of a few products are loaded before the first of them, here and below.
+    constexpr int DEEP = KEYS > 32 ? 1 : 2;
 #pragma unroll
-    for (int k = 0; k < HEAD / 16; k++) {
-        unsigned q[4];
-        load_matrices(q, unit_at(shared.q, 16 * warp + lane % 16, 2 * k + lane / 16));
+    for (int first = 0; first < HEAD / 16; first += DEEP) {
+        unsigned q[DEEP][4], keys[DEEP][KEYS / 16][4];
 #pragma unroll
-        for (int n = 0; n < S::KEYS / 16; n++) {
-            unsigned keys[4];
-            const int key = 16 * n + lane / 16 * 8 + lane % 8;
-            load_matrices(keys, unit_at(shared.keys[stage], key, 2 * k + lane / 8 % 2));
-            multiply_add(scores[2 * n], q, keys[0], keys[1]);
-            multiply_add(scores[2 * n + 1], q, keys[2], keys[3]);
+        for (int d = 0; d < DEEP; d++) {
+            const int k = first + d;
+            load_matrices(q[d], unit_at(shared.q, 16 * warp + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+            for (int n = 0; n < KEYS / 16; n++) {
+                const int key = 16 * n + lane / 16 * 8 + lane % 8;
+                load_matrices(keys[d][n], unit_at(shared.keys[stage], key, 2 * k + lane / 8 % 2));
+            }
         }
+#pragma unroll
+        for (int d = 0; d < DEEP; d++)
+#pragma unroll
+            for (int n = 0; n < KEYS / 16; n++) {
+                multiply_add(scores[2 * n], q[d], keys[d][n][0], keys[d][n][1]);
+                multiply_add(scores[2 * n + 1], q[d], keys[d][n][2], keys[d][n][3]);
+            }
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const Sight sight = shared.sight[16 * warp + lane / 4 + 8 * half];
         float greatest = running.greatest[half];
 #pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
+        for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 float &score = scores[n][2 * half + c];
@@ -120,7 +135,7 @@ DEVICE void attend(Running<HEAD> &running, AttentionShared<HEAD> &shared, int st
         running.greatest[half] = greatest;
         running.sum[half] *= fade;
 #pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
+        for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 float &score = scores[n][2 * half + c];
@@ -134,19 +149,27 @@ DEVICE void attend(Running<HEAD> &running, AttentionShared<HEAD> &shared, int st
         }
     }
 #pragma unroll
-    for (int k = 0; k < S::KEYS / 16; k++) {
+    for (int k = 0; k < KEYS / 16; k++) {
         const unsigned weights[4] = {pack(scores[2 * k][0], scores[2 * k][1]),
                                      pack(scores[2 * k][2], scores[2 * k][3]),
                                      pack(scores[2 * k + 1][0], scores[2 * k + 1][1]),
                                      pack(scores[2 * k + 1][2], scores[2 * k + 1][3])};
         const int key = 16 * k + lane / 8 % 2 * 8 + lane % 8;
+        constexpr int WIDE = 4;
 #pragma unroll
-        for (int n = 0; n < HEAD / 16; n++) {
-            unsigned values[4];
-            load_matrices_transposed(values,
-                                     unit_at(shared.values[stage], key, 2 * n + lane / 16));
-            multiply_add(running.out[2 * n], weights, values[0], values[1]);
-            multiply_add(running.out[2 * n + 1], weights, values[2], values[3]);
+        for (int first = 0; first < HEAD / 16; first += WIDE) {
+            unsigned values[WIDE][4];
+#pragma unroll
+            for (int n = 0; n < WIDE; n++) {
+                const int unit = 2 * (first + n) + lane / 16;
+                load_matrices_transposed(values[n], unit_at(shared.values[stage], key, unit));
+            }
+#pragma unroll
+            for (int n = 0; n < WIDE; n++) {
+                float(*out)[4] = running.out + 2 * (first + n);
+                multiply_add(out[0], weights, values[n][0], values[n][1]);
+                multiply_add(out[1], weights, values[n][2], values[n][3]);
+            }
         }
     }
 }
@@ -192,64 +215,90 @@ DEVICE void finish(Running<HEAD> &running, const AttentionParams &p, const Segme
         }
 #pragma unroll
         for (int n = 0; n < HEAD / 8; n++) {
-            float *to = p.partial + part * HEAD + 8 * n + 2 * (lane % 4);
-            to[0] = running.out[n][2 * half];
-            to[1] = running.out[n][2 * half + 1];
+            const long long to = (part * HEAD + 8 * n + 2 * (lane % 4)) / 2;
+            store<Float2>(p.partial, to, {{running.out[n][2 * half], running.out[n][2 * half + 1]}});
         }
     }
 }
 
-template <int HEAD>
+// What the packed rows see together: tokens from `first`, all of them from `all_from`, up to `end`.
+struct Reach {
+    int first, all_from, end;
+};
+
+template <class T>
+DEVICE Reach reach_of(const AttentionShared<T> &shared) {
+    Reach reach = {0x7fffffff, 0, 0};
+    for (int i = thread_index() % 32; i < T::ROWS; i += 32) {
+        const Sight &sight = shared.sight[i];
+        reach.first = min_of(reach.first, sight.first);
+        reach.all_from = max_of(reach.all_from, sight.first);
+        reach.end = max_of(reach.end, sight.end);
+    }
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        reach.first = min_of(reach.first, shuffle_xor(reach.first, lanes));
+        reach.all_from = max_of(reach.all_from, shuffle_xor(reach.all_from, lanes));
+        reach.end = max_of(reach.end, shuffle_xor(reach.end, lanes));
+    }
+    return reach;
+}
+
+template <class T>
 DEVICE void attention(const AttentionParams &p) {
-    using S = AttentionShared<HEAD>;
-    S &shared = shared_as<S>();
+    AttentionShared<T> &shared = shared_as<AttentionShared<T>>();
     const Segment segment = p.tables.segments[block_z()];
     const int kv_head = block_y() / p.row_tiles, group = p.heads / p.kv_heads;
-    const int packed = block_y() % p.row_tiles * ATTENTION_ROWS, pairs = segment.rows * group;
+    const int packed = block_y() % p.row_tiles * T::ROWS, pairs = segment.rows * group;
     const bool tree = segment.tree != 0;
     if (packed >= pairs) return;
 
-    constexpr int UNITS = HEAD / 8;
-#pragma unroll
-    for (int i = thread_index(); i < ATTENTION_ROWS * UNITS; i += THREADS) {
-        const int line = i / UNITS, unit = i % UNITS, pair = packed + line;
-        const bool valid = pair < pairs;
-        const long long row = segment.first + (valid ? pair / group : 0);
-        const long long head = row * p.heads + kv_head * group + (valid ? pair % group : 0);
-        copy_async(unit_at(shared.q, line, unit), (const bf16 *)p.q + head * HEAD + 8 * unit, valid);
-    }
-    if (thread_index() < ATTENTION_ROWS) {
-        const int pair = min_of(packed + thread_index(), pairs - 1);
-        shared.sight[thread_index()] = sight_of(p, segment, pair / group);
+    if (thread_index() < T::ROWS) {
+        const int pair = min_of(packed + thread_index(), pairs - 1), row = pair / group;
+        const int head = (segment.first + row) * p.heads + kv_head * group + pair % group;
+        shared.head[thread_index()] = packed + thread_index() < pairs ? head : -1;
+        shared.sight[thread_index()] = sight_of(p, segment, row);
     }
     sync_block();
-    int first = segment.past + segment.rows, all_from = 0, end = 0;
-    for (int i = 0; i < ATTENTION_ROWS; i++) {
-        first = min_of(first, shared.sight[i].first);
-        all_from = max_of(all_from, shared.sight[i].first);
-        end = max_of(end, shared.sight[i].end);
+    constexpr int UNITS = T::HEAD / 8;
+#pragma unroll
+    for (int i = thread_index(); i < T::ROWS * UNITS; i += T::THREADS) {
+        const int line = i / UNITS, unit = i % UNITS, head = shared.head[line];
+        const long long from = (long long)max_of(head, 0) * T::HEAD + 8 * unit;
+        copy_async(unit_at(shared.q, line, unit), (const bf16 *)p.q + from, head >= 0);
     }
-    const int origin = first / S::KEYS, tiles = ceil_div(end, S::KEYS) - origin;
+    // Without a window it is known before the rows are looked at.
+    const int last = min_of(segment.rows, (packed + T::ROWS - 1) / group + 1);
+    Reach reach = {0, 0, segment.past + (p.causal && !tree ? last : segment.rows)};
+    if (p.window) reach = reach_of(shared);
+    const int origin = reach.first / T::KEYS, tiles = ceil_div(reach.end, T::KEYS) - origin;
     const int share = ceil_div(tiles, p.splits);
     const int from = origin + block_x() * share;
     const int to = min_of(from + share, origin + tiles);
 
-    Running<HEAD> running = {};
+    Running<T::HEAD> running = {};
     running.greatest[0] = running.greatest[1] = -INFINITY;
     const int warp = thread_index() / 32;
-    const float scale = (HEAD == 256 ? 0.0625f : 0.08838834764831845f) * LOG2_E;
-    if (from < to) copy_keys(shared, p, segment, kv_head, from * S::KEYS, 0);
-    commit_copies();
+    const float scale = (T::HEAD == 256 ? 0.0625f : 0.08838834764831845f) * LOG2_E;
+    for (int i = 0; i < T::STAGES - 1; i++) {
+        if (from + i < to) copy_keys(shared, p, segment, kv_head, (from + i) * T::KEYS, i);
+        commit_copies();
+    }
+    int stage = 0;
     for (int tile = from; tile < to; tile++) {
-        const int stage = (tile - from) % 2, token = tile * S::KEYS;
-        wait_copies<0>();
+        const int token = tile * T::KEYS, next = tile + T::STAGES - 1;
+        wait_copies<T::STAGES - 2>();
         sync_block();
-        if (tile + 1 < to) copy_keys(shared, p, segment, kv_head, token + S::KEYS, 1 - stage);
+        if (next < to) {
+            const int free = stage == 0 ? T::STAGES - 1 : stage - 1;
+            copy_keys(shared, p, segment, kv_head, next * T::KEYS, free);
+        }
         commit_copies();
         if (packed + 16 * warp < pairs) {
-            const bool masked = token < all_from || token + S::KEYS > segment.past;
+            const bool masked = token < reach.all_from || token + T::KEYS > segment.past;
             attend(running, shared, stage, token, segment.past, tree, masked, scale);
         }
+        stage = stage + 1 == T::STAGES ? 0 : stage + 1;
     }
     wait_copies<0>();
     if (packed + 16 * warp < pairs) finish(running, p, segment, kv_head, packed + 16 * warp);
@@ -297,7 +346,13 @@ DEVICE void merge(const AttentionParams &p) {
     store<bf16>(p.out, at * HEAD + thread_index(), to_bf16(out * gate));
 }
 
-KERNEL(attention_128, THREADS, 1, sizeof(AttentionShared<128>), AttentionParams, attention<128>)
-KERNEL(attention_256, THREADS, 1, sizeof(AttentionShared<256>), AttentionParams, attention<256>)
+using Tile128 = Tile<128, ATTENTION_ROWS / 16, 64, 2>;
+using Tile256 = Tile<256, ATTENTION_ROWS / 16, 32, 2>;
+
+#define ATTENTION(name, tile)                                                                      \
+    KERNEL(name, tile::THREADS, 1, sizeof(AttentionShared<tile>), AttentionParams, attention<tile>)
+
+ATTENTION(attention_128, Tile128)
+ATTENTION(attention_256, Tile256)
 KERNEL(attention_merge_128, 128, 1, sizeof(MergeShared), AttentionParams, merge<128>)
 KERNEL(attention_merge_256, 256, 1, sizeof(MergeShared), AttentionParams, merge<256>)

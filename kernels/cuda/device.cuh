@@ -22,6 +22,10 @@ struct __align__(16) Float4 {
     float at[4];
 };
 
+struct __align__(8) Float2 {
+    float at[2];
+};
+
 DEVICE float to_float(bf16 x) { return bits_to_float((unsigned)x.bits << 16); }
 
 // Round to nearest even; `lo` is the first in memory.

@@ -1,9 +1,8 @@
-// The front of a gated-delta-net layer: causal convolution over ancestors, SiLU, head norms, gates;
-// and moving the convolution state past the kept rows.
-#include "kept.cuh"
+// The front of a gated-delta-net layer: causal convolution over ancestors, SiLU, head norms, gates.
+#include "device.cuh"
+#include "params.h"
 
 constexpr int PREPARE_WARPS = 4;
-constexpr int COMMIT_THREADS = 128;
 // Added to the sum of squares, inside the root.
 constexpr float L2_EPS = 1e-6f;
 
@@ -84,32 +83,4 @@ DEVICE void gdn_prepare(const GdnPrepareParams &p) {
     store<Float4>(query ? p.q : p.k, (long long)row * key_units + head * 32 + lane, y);
 }
 
-// The last TAPS - 1 inputs along old state and kept rows become the new state. Each thread moves
-// eight channels.
-DEVICE void conv_commit(const ConvCommitParams &p) {
-    const Segment segment = p.tables.segments[block_y()];
-    const int units = p.channels / 8, unit = block_x() * COMMIT_THREADS + thread_index();
-    const Kept kept = kept_of(p.tables, block_y());
-    if (unit >= units || kept.count == 0) return;
-    const int shift = min_of(kept.count, TAPS - 1);
-    const long long state = (long long)segment.slot * (TAPS - 1) * units + unit;
-    Bytes16 values[TAPS - 1];
-#pragma unroll
-    for (int i = 0; i < TAPS - 1; i++) {
-        // Input `i` of the new state: `i + shift` of the old one, then the newest kept rows.
-        const int fresh = i + shift - (TAPS - 1);
-        if (fresh < 0) {
-            values[i] = load<Bytes16>(p.conv_state, state + (long long)(i + shift) * units);
-        } else {
-            const int newest = kept.rows[kept.count - shift + fresh];
-            const long long row = (long long)(segment.first + newest) * p.proj_stride;
-            values[i] = load<Bytes16>(reinterpret_cast<const bf16 *>(p.proj) + row, unit);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < TAPS - 1; i++)
-        store<Bytes16>(p.conv_state, state + (long long)i * units, values[i]);
-}
-
 KERNEL(gdn_prepare_rows, PREPARE_WARPS * 32, 1, 0, GdnPrepareParams, gdn_prepare)
-KERNEL(conv_commit_states, COMMIT_THREADS, 1, 0, ConvCommitParams, conv_commit)

@@ -50,6 +50,11 @@ DEVICE bf16 *unit_at(bf16 (*lines)[WIDTH], int row, int unit) {
     return lines[row] + 8 * (unit ^ (row & 7));
 }
 
+// The same for pairs of floats, rows of four.
+DEVICE float *right_at(PrefillShared &shared, int row, int column) {
+    return shared.right[row] + (column ^ 8 * (row & 3));
+}
+
 DEVICE unsigned low_part(unsigned high, float x, float y) {
     return pack(x - low_half(high), y - high_half(high));
 }
@@ -152,21 +157,47 @@ struct Chunk {
     DEVICE long long value(int row) const { return gate(row) * GDN_DIM + column; }
 };
 
-// A warp takes every eighth row, a lane four of its columns; rows beyond the chunk become zeros.
-DEVICE void load_keys(Halves<ROWS, GDN_DIM> &to, const float *from, const Chunk &chunk) {
+// Keys and queries: a warp takes every eighth row, a lane four of its columns; rows beyond the chunk
+// become zeros.
+DEVICE void load_rows(PrefillShared &shared, const Chunk &chunk) {
     constexpr int WARPS = THREADS / 32;
     const int warp = thread_index() / 32, column = 4 * chunk.lane;
-    Float4 x[ROWS / WARPS];
+    Float4 x[2][ROWS / WARPS];
 #pragma unroll
     for (int i = 0; i < ROWS / WARPS; i++) {
         const int row = warp + WARPS * i;
-        x[i] = Float4{};
-        if (row < chunk.rows) x[i] = load<Float4>(from + chunk.key(row) + column, 0);
+        x[0][i] = x[1][i] = Float4{};
+        if (row >= chunk.rows) continue;
+        x[0][i] = load<Float4>(chunk.p.k + chunk.key(row) + column, 0);
+        x[1][i] = load<Float4>(chunk.p.q + chunk.key(row) + column, 0);
     }
 #pragma unroll
     for (int i = 0; i < ROWS / WARPS; i++) {
-        store_pair(to, warp + WARPS * i, column, x[i].at[0], x[i].at[1]);
-        store_pair(to, warp + WARPS * i, column + 2, x[i].at[2], x[i].at[3]);
+        const int row = warp + WARPS * i;
+#pragma unroll
+        for (int c = 0; c < 4; c += 2) {
+            store_pair(shared.k, row, column + c, x[0][i].at[c], x[0][i].at[c + 1]);
+            store_pair(shared.q, row, column + c, x[1][i].at[c], x[1][i].at[c + 1]);
+        }
+    }
+}
+
+// Values of a warp's 16 rows, as a lane needs them.
+struct Values {
+    Float2 at[2][TILES];
+};
+
+DEVICE void load_values(Values &values, const Chunk &chunk, int block) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = 16 * block + chunk.lane / 4 + 8 * half;
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            const int column = 8 * n + 2 * (chunk.lane % 4);
+            values.at[half][n] = Float2{};
+            if (row < chunk.rows)
+                values.at[half][n] = load<Float2>(chunk.p.v + chunk.value(row) + column, 0);
+        }
     }
 }
 
@@ -234,9 +265,8 @@ DEVICE void multiply_rows(Products &products, PrefillShared &shared, bool keys, 
 
 // Decays and masks. Key rows leave their right sides and the system in shared memory, query rows
 // keep what comes from the state.
-DEVICE void place(Products &products, PrefillShared &shared, const Chunk &chunk, bool keys,
-                  int block) {
-    const int lane = chunk.lane;
+DEVICE void place(Products &products, PrefillShared &shared, const Values &values, bool keys,
+                  int block, int lane) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int i = 16 * block + lane / 4 + 8 * half;
@@ -264,15 +294,14 @@ DEVICE void place(Products &products, PrefillShared &shared, const Chunk &chunk,
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
             const int column = 8 * n + 2 * (lane % 4);
+            Float2 right;
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 float &value = products.state[n].at[2 * half + c];
                 value *= from_state;
-                if (!keys) continue;
-                float v = 0.0f;
-                if (i < chunk.rows) v = chunk.p.v[chunk.value(i) + column + c];
-                shared.right[i][column + c] = beta * (v - value);
+                right.at[c] = beta * (values.at[half][n].at[c] - value);
             }
+            if (keys) store<Float2>(right_at(shared, i, column), 0, right);
         }
     }
 }
@@ -286,6 +315,10 @@ DEVICE void invert_diagonal(PrefillShared &shared) {
         x[i] = i == column ? 1.0f : 0.0f;
 #pragma unroll
         for (int j = 0; j < i; j++) x[i] -= shared.below[block][i * (i - 1) / 2 + j] * x[j];
+    }
+    // All at the end, so that no load waits for a store.
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
         const bf16 high = to_bf16(x[i]);
         const int row = 16 * block + i, at = 16 * block + column;
         unit_at(shared.gram.keys.at[0], row, at / 8)[at % 8] = high;
@@ -306,8 +339,8 @@ DEVICE void solve(Tile (&u)[BLOCKS], PrefillShared &shared, int lane) {
     const int column = 8 * tile + 2 * (lane % 4);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
-        const float *upper = shared.right[16 * b + lane / 4] + column;
-        const float *lower = shared.right[16 * b + lane / 4 + 8] + column;
+        const float *upper = right_at(shared, 16 * b + lane / 4, column);
+        const float *lower = right_at(shared, 16 * b + lane / 4 + 8, column);
         Tile right = {{upper[0], upper[1], lower[0], lower[1]}};
 #pragma unroll
         for (int c = 0; c < b; c++)
@@ -368,8 +401,9 @@ DEVICE void prefill_chunk(Tile (&state)[TILES], PrefillShared &shared, const Chu
     const int warp = thread_index() / 32, lane = chunk.lane;
     const bool keys = warp < BLOCKS;
     const int block = warp % BLOCKS, last = chunk.rows - 1;
-    load_keys(shared.k, chunk.p.k, chunk);
-    load_keys(shared.q, chunk.p.q, chunk);
+    load_rows(shared, chunk);
+    Values values;
+    if (keys) load_values(values, chunk, block);
     if (warp == 0) load_gates(shared, chunk);
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
@@ -381,7 +415,7 @@ DEVICE void prefill_chunk(Tile (&state)[TILES], PrefillShared &shared, const Chu
     Products products = {};
     multiply_rows(products, shared, keys, block, lane);
     sync_block();  // queries and state make room
-    place(products, shared, chunk, keys, block);
+    place(products, shared, values, keys, block, lane);
     sync_block();
     if (warp < 2) invert_diagonal(shared);
     sync_block();

@@ -1,21 +1,32 @@
 // out = x w^T for few rows: the weights stream through shared memory once, 16 outputs to a warp, the
 // rows of x as the narrow side of the tensor cores' tiles. The (tile of outputs, step of inputs)
-// units are dealt out evenly; a tile that several blocks share is summed, in block order, by the one
-// that comes last, so the result does not depend on who that is. Grid: any number of blocks.
+// units are dealt out evenly, in ranges; a tile that several ranges share is summed by the range it
+// begins in, whose last tile it is; the others, which begin with it, leave their parts early. Weights
+// are fetched while the kernels ahead still run. Grid: any number of blocks.
+//
+// A gated product has gates and values as the halves of its outputs, and writes silu(gate) * value:
+// each warp then takes eight of both, so that a lane holds a gate and its value.
 #include "device.cuh"
 #include "params.h"
 
-constexpr int THREADS = 128;
-constexpr int OUT = LINEAR_OUT;
 constexpr int DEPTH = LINEAR_DEPTH;
 constexpr int UNITS = DEPTH / 8;
 
-template <int ROWS>
+// At most ROWS_ rows; 16 outputs to each of the warps; so many units on their way or at work.
+template <int ROWS_, int WARPS, int STAGES_, bool GATED_ = false>
+struct Shape {
+    static constexpr int ROWS = ROWS_, STAGES = STAGES_;
+    static constexpr bool GATED = GATED_;
+    static constexpr int THREADS = 32 * WARPS, OUT = 16 * WARPS;
+    static constexpr int TALL = GATED ? OUT / 2 : OUT;  // outputs from one tile to the next
+    static constexpr int APART = THREADS / UNITS;       // rows from a thread's copy to its next
+    static_assert(APART % 8 == 0, "the swizzle repeats");
+};
+
+template <class S>
 struct LinearShared {
-    static constexpr int STAGES = ROWS == 64 ? 3 : 4;
-    bf16 w[STAGES][OUT][DEPTH];
-    bf16 x[STAGES][ROWS][DEPTH];
-    int last;  // whether this block came last to a shared tile
+    bf16 w[S::STAGES][S::OUT][DEPTH];
+    bf16 x[S::STAGES][S::ROWS][DEPTH];
 };
 
 // Sixteen-byte units are swizzled by the row, so that eight rows at one unit hit all banks.
@@ -23,40 +34,92 @@ DEVICE bf16 *unit_at(bf16 (*lines)[DEPTH], int row, int unit) {
     return lines[row] + 8 * (unit ^ (row & 7));
 }
 
-template <int ROWS>
-DEVICE void copy_unit(LinearShared<ROWS> &shared, const LinearParams &p, int unit, int stage) {
-    const int steps = p.input / DEPTH, tile = unit / steps, step = unit % steps;
-    const bf16 *w = (const bf16 *)p.w + step * DEPTH;
-    const bf16 *x = (const bf16 *)p.x + step * DEPTH;
-#pragma unroll
-    for (int i = thread_index(); i < OUT * UNITS; i += THREADS) {
-        const int row = i / UNITS, at = i % UNITS;
-        const int output = tile * OUT + row;
-        const bool valid = output < p.output;
-        const long long from = (long long)(valid ? output : 0) * p.input + 8 * at;
-        copy_async_stream(unit_at(shared.w[stage], row, at), w + from, valid);
+// Where a thread copies from next: unit after unit, tile after tile.
+template <class S>
+struct Cursor {
+    const bf16 *w;  // the thread's first output
+    const bf16 *x;  // its first row
+    int outputs;    // outputs left from its first one on
+    int step;
+
+    DEVICE Cursor(const LinearParams &p, int unit) {
+        const int steps = p.input / DEPTH, tile = unit / steps;
+        const int row = thread_index() / UNITS, column = 8 * (thread_index() % UNITS);
+        step = unit % steps;
+        const int output = tile * S::TALL + output_of(p, row);
+        w = (const bf16 *)p.w + (long long)output * p.input + step * DEPTH + column;
+        x = (const bf16 *)p.x + (long long)row * p.input + step * DEPTH + column;
+        outputs = p.output - output;
     }
+
+    DEVICE void advance(const LinearParams &p) {
+        w += DEPTH;
+        x += DEPTH;
+        if (++step < p.input / DEPTH) return;
+        step = 0;
+        w += (long long)(S::TALL - 1) * p.input;
+        x -= p.input;
+        outputs -= S::TALL;
+    }
+
+    // Output of a row of the tile, from the tile's first one on.
+    static DEVICE int output_of(const LinearParams &p, int row) {
+        return S::GATED ? row / 8 % 2 * (p.output / 2) + row / 16 * 8 + row % 8 : row;
+    }
+
+    // Outputs from the thread's first one to its `i`th.
+    static DEVICE int reach(const LinearParams &p, int i) {
+        return output_of(p, i * S::APART);  // a multiple of 8: rows below do not carry into it
+    }
+};
+
+// A thread's place in the first rows of a stage; those APART rows on follow in the same column.
+DEVICE int place_of_thread() {
+    const int row = thread_index() / UNITS, unit = thread_index() % UNITS;
+    return row * DEPTH + 8 * (unit ^ (row & 7));
+}
+
+template <class S>
+DEVICE void copy_weights(LinearShared<S> &shared, const LinearParams &p, const Cursor<S> &from,
+                         int stage, int place) {
+    bf16 *to = &shared.w[stage][0][0] + place;
 #pragma unroll
-    for (int i = thread_index(); i < ROWS * UNITS; i += THREADS) {
-        const int row = i / UNITS, at = i % UNITS;
-        const bool valid = row < p.rows;
-        const long long from = (long long)(valid ? row : 0) * p.input + 8 * at;
-        copy_async(unit_at(shared.x[stage], row, at), x + from, valid);
+    for (int i = 0; i < S::OUT / S::APART; i++) {
+        const bool valid = S::GATED || S::APART * i < from.outputs;
+        const long long row = valid ? (long long)from.reach(p, i) * p.input : 0;
+        copy_async_stream(to + S::APART * i * DEPTH, valid ? from.w + row : (const bf16 *)p.w, valid);
     }
 }
 
-// A warp's sums: outputs `lane / 4` and `lane / 4 + 8` of its 16, rows `8 n + 2 (lane % 4)` and next.
+template <class S>
+DEVICE void copy_rows(LinearShared<S> &shared, const LinearParams &p, const Cursor<S> &from, int stage,
+                      int place) {
+    static_assert(S::ROWS % S::APART == 0, "all threads copy");
+    bf16 *to = &shared.x[stage][0][0] + place;
+#pragma unroll
+    for (int i = 0; i < S::ROWS / S::APART; i++) {
+        const bool valid = S::APART * i + thread_index() / UNITS < p.rows;
+        const long long row = valid ? (long long)S::APART * i * p.input : 0;
+        copy_async(to + S::APART * i * DEPTH, valid ? from.x + row : (const bf16 *)p.x, valid);
+    }
+}
+
+// A warp's sums: outputs `lane / 4` and `lane / 4 + 8` of its 16, rows `8 n + 2 (lane % 4)` and next;
+// even and odd steps of 16 inputs apart, so that products wait less for each other.
 template <int ROWS>
 struct Sums {
-    float at[ROWS / 8][4];
+    float at[2][ROWS / 8][4];
 };
 
+// Operands of two steps of 16 inputs.
 template <int ROWS>
-DEVICE void multiply_unit(Sums<ROWS> &sums, LinearShared<ROWS> &shared, int stage) {
-    const int warp = thread_index() / 32, lane = thread_index() % 32;
-#pragma unroll
-    for (int k = 0; k < DEPTH / 16; k += 2) {
-        unsigned w[2][4], x[2][4];
+struct Operands {
+    unsigned w[2][4];
+    unsigned x[ROWS == 8 ? 1 : ROWS / 8][4];
+
+    template <class S>
+    DEVICE void load(LinearShared<S> &shared, int stage, int k) {
+        const int warp = thread_index() / 32, lane = thread_index() % 32;
 #pragma unroll
         for (int d = 0; d < 2; d++) {
             const int unit = 2 * (k + d) + lane / 16;
@@ -64,119 +127,190 @@ DEVICE void multiply_unit(Sums<ROWS> &sums, LinearShared<ROWS> &shared, int stag
         }
         if constexpr (ROWS == 8) {
             load_matrices(x[0], unit_at(shared.x[stage], lane % 8, 2 * k + lane / 8));
-            multiply_add(sums.at[0], w[0], x[0][0], x[0][1]);
-            multiply_add(sums.at[0], w[1], x[0][2], x[0][3]);
         } else {
 #pragma unroll
-            for (int n = 0; n < ROWS / 16; n++) {
-                const int row = 16 * n + lane / 16 * 8 + lane % 8;
+            for (int i = 0; i < ROWS / 8; i++) {
+                const int row = i / 2 * 16 + lane / 16 * 8 + lane % 8;
+                const int unit = 2 * (k + i % 2) + lane / 8 % 2;
+                load_matrices(x[i], unit_at(shared.x[stage], row, unit));
+            }
+        }
+    }
+
+    DEVICE void multiply(Sums<ROWS> &sums) const {
 #pragma unroll
-                for (int d = 0; d < 2; d++) {
-                    const int unit = 2 * (k + d) + lane / 8 % 2;
-                    load_matrices(x[d], unit_at(shared.x[stage], row, unit));
-                    multiply_add(sums.at[2 * n], w[d], x[d][0], x[d][1]);
-                    multiply_add(sums.at[2 * n + 1], w[d], x[d][2], x[d][3]);
+        for (int d = 0; d < 2; d++) {
+            if constexpr (ROWS == 8) {
+                multiply_add(sums.at[d][0], w[d], x[0][2 * d], x[0][2 * d + 1]);
+            } else {
+#pragma unroll
+                for (int n = 0; n < ROWS / 16; n++) {
+                    const unsigned(&part)[4] = x[2 * n + d];
+                    multiply_add(sums.at[d][2 * n], w[d], part[0], part[1]);
+                    multiply_add(sums.at[d][2 * n + 1], w[d], part[2], part[3]);
                 }
             }
         }
     }
+};
+
+// Few rows: all operands are loaded before the first product.
+template <class S>
+DEVICE void multiply_unit(Sums<S::ROWS> &sums, LinearShared<S> &shared, int stage) {
+    constexpr int ROWS = S::ROWS, PAIRS = DEPTH / 32;
+    constexpr int TOGETHER = ROWS <= 16 ? PAIRS : ROWS == 32 ? 2 : 1;
+#pragma unroll
+    for (int pair = 0; pair < PAIRS; pair += TOGETHER) {
+        Operands<ROWS> operands[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) operands[i].load(shared, stage, 2 * (pair + i));
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) operands[i].multiply(sums);
+    }
 }
 
-template <int ROWS>
-DEVICE void store_tile(const Sums<ROWS> &sums, const LinearParams &p, int tile) {
+template <class S>
+DEVICE void store_tile(const Sums<S::ROWS> &sums, const LinearParams &p, int tile) {
     const int warp = thread_index() / 32, lane = thread_index() % 32;
 #pragma unroll
-    for (int n = 0; n < ROWS / 8; n++)
+    for (int n = 0; n < S::ROWS / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
+        for (int c = 0; c < (S::GATED ? 2 : 4); c++) {
+            const float(&sum)[4] = sums.at[0][n];
             const int row = 8 * n + 2 * (lane % 4) + c % 2;
-            const int output = tile * OUT + 16 * warp + lane / 4 + 8 * (c / 2);
-            if (row >= p.rows || output >= p.output) continue;
+            if (row >= p.rows) continue;
+            if (S::GATED) {
+                // Both rounded first, as without the gate.
+                const unsigned pair = pack(sum[c], sum[c + 2]);
+                const int output = tile * S::TALL + 8 * warp + lane / 4;
+                const long long at = (long long)row * (p.output / 2) + output;
+                store<bf16>(p.out, at, to_bf16(silu(low_half(pair)) * high_half(pair)));
+                continue;
+            }
+            const int output = tile * S::TALL + 16 * warp + lane / 4 + 8 * (c / 2);
+            if (output >= p.output) continue;
             const long long at = (long long)row * p.output + output;
             if (p.out_f32)
-                store<float>(p.out, at, sums.at[n][c]);
+                store<float>(p.out, at, sum[c]);
             else
-                store<bf16>(p.out, at, to_bf16(sums.at[n][c]));
+                store<bf16>(p.out, at, to_bf16(sum[c]));
         }
 }
 
-// First unit of a block, and the block of a unit.
-DEVICE int first_unit(int block, int units) {
-    return (int)((long long)units * block / grid_x());
-}
-DEVICE int block_of(int unit, int units) {
-    return (int)(((long long)(unit + 1) * grid_x() - 1) / units);
+// First unit of a range, and the range of a unit.
+DEVICE int first_unit(int range, int units) { return (int)((unsigned)units * range / grid_x()); }
+DEVICE int range_of(int unit, int units) {
+    return (int)(((unsigned)(unit + 1) * grid_x() - 1) / units);
 }
 
-// A block shares at most its first and its last tile.
-template <int ROWS>
-DEVICE float *part_of(const LinearParams &p, int block, int tile, int units) {
-    const int first_tile = first_unit(block, units) / (p.input / DEPTH);
-    const long long part = 2ll * block + (tile == first_tile ? 0 : 1);
-    return p.partial + part * OUT * ROWS;
-}
-
-template <int ROWS>
-DEVICE void finish_tile(Sums<ROWS> &sums, LinearShared<ROWS> &shared, const LinearParams &p,
-                        int tile, int units) {
+template <class S>
+DEVICE void finish_tile(Sums<S::ROWS> &sums, const LinearParams &p, int tile, int range, int units) {
     const int steps = p.input / DEPTH;
-    const int from = block_of(tile * steps, units), to = block_of(tile * steps + steps - 1, units);
-    if (from == to) {
-        store_tile(sums, p, tile);
-        return;
-    }
-    float *mine = part_of<ROWS>(p, block_x(), tile, units);
+    const int owner = range_of(tile * steps, units);
+    const int last = range_of(tile * steps + steps - 1, units);
+    constexpr int ROWS = S::ROWS, THREADS = S::THREADS, PART = S::OUT * ROWS;
 #pragma unroll
     for (int n = 0; n < ROWS / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) mine[(4 * n + c) * THREADS + thread_index()] = sums.at[n][c];
-    fence();
-    sync_block();
-    if (thread_index() == 0) shared.last = count_up(&p.arrivals[tile]) == to - from;
-    sync_block();
-    if (!shared.last) return;
-    fence();
-    Sums<ROWS> total = {};
-    for (int block = from; block <= to; block++) {
-        const float *part = part_of<ROWS>(p, block, tile, units);
+        for (int c = 0; c < 4; c++) sums.at[0][n][c] += sums.at[1][n][c];
+    if (range != owner) {
+        float *part = p.partial + (long long)range * PART + thread_index();
 #pragma unroll
         for (int n = 0; n < ROWS / 8; n++)
 #pragma unroll
-            for (int c = 0; c < 4; c++)
-                total.at[n][c] += load_fresh(part + (4 * n + c) * THREADS + thread_index());
-    }
-    store_tile(total, p, tile);
-    if (thread_index() == 0) p.arrivals[tile] = 0;
-}
-
-template <int ROWS>
-DEVICE void linear(const LinearParams &p) {
-    using S = LinearShared<ROWS>;
-    S &shared = shared_as<S>();
-    const int steps = p.input / DEPTH, units = ceil_div(p.output, OUT) * steps;
-    const int begin = first_unit(block_x(), units), end = first_unit(block_x() + 1, units);
-    for (int i = 0; i < S::STAGES - 1; i++) {
-        if (begin + i < end) copy_unit(shared, p, begin + i, i);
-        commit_copies();
-    }
-    Sums<ROWS> sums = {};
-    int stage = 0;
-    for (int unit = begin; unit < end; unit++) {
-        wait_copies<S::STAGES - 2>();
+            for (int c = 0; c < 4; c++) part[(4 * n + c) * THREADS] = sums.at[0][n][c];
         sync_block();
-        const int next = unit + S::STAGES - 1;
-        if (next < end) copy_unit(shared, p, next, stage == 0 ? S::STAGES - 1 : stage - 1);
-        commit_copies();
-        multiply_unit(sums, shared, stage);
-        if (unit + 1 == end || (unit + 1) % steps == 0) {
-            finish_tile(sums, shared, p, unit / steps, units);
-            sums = {};
+        if (thread_index() == 0) {
+            fence();
+            count_up(&p.arrivals[tile]);
         }
-        stage = stage + 1 == S::STAGES ? 0 : stage + 1;
+        return;
+    }
+    if (owner < last) {
+        if (thread_index() == 0) {
+            wait_for_count(&p.arrivals[tile], last - owner);
+            p.arrivals[tile] = 0;
+        }
+        sync_block();
+        for (int other = owner + 1; other <= last; other++) {
+            const float *part = p.partial + (long long)other * PART + thread_index();
+#pragma unroll
+            for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    sums.at[0][n][c] += load_fresh(part + (4 * n + c) * THREADS);
+        }
+    }
+    store_tile<S>(sums, p, tile);
+}
+
+template <class S>
+DEVICE void linear(const LinearParams &p) {
+    constexpr int STAGES = S::STAGES;
+    LinearShared<S> &shared = shared_as<LinearShared<S>>();
+    const int steps = p.input / DEPTH, units = ceil_div(p.output, S::OUT) * steps;
+    // The range that sums a tile comes after those that it waits for.
+    const int range = grid_x() - 1 - block_x();
+    const int begin = first_unit(range, units), end = first_unit(range + 1, units);
+    const int place = place_of_thread();
+    Cursor<S> next(p, begin);
+    for (int i = 0; i < STAGES - 1; i++) {
+        if (begin + i < end) copy_weights(shared, p, next, i, place);
+        next.advance(p);
+    }
+    wait_for_earlier();
+    Cursor<S> rows(p, begin);
+    for (int i = 0; i < STAGES - 1; i++) {
+        if (begin + i < end) copy_rows(shared, p, rows, i, place);
+        commit_copies();
+        rows.advance(p);
+    }
+    Sums<S::ROWS> sums = {};
+    int stage = 0, step = begin % steps, tile = begin / steps;
+    for (int unit = begin; unit < end; unit++) {
+        wait_copies<STAGES - 2>();
+        sync_block();
+        multiply_unit(sums, shared, stage);
+        if (unit + STAGES - 1 < end) {
+            const int free = stage == 0 ? STAGES - 1 : stage - 1;
+            copy_weights(shared, p, next, free, place);
+            copy_rows(shared, p, next, free, place);
+            next.advance(p);
+        }
+        commit_copies();
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        step++;
+        if (unit + 1 < end && step < steps) continue;
+        finish_tile<S>(sums, p, tile, range, units);
+        sums = {};
+        step = 0;
+        tile++;
     }
 }
 
-KERNEL(linear_8, THREADS, 2, sizeof(LinearShared<8>), LinearParams, linear<8>)
-KERNEL(linear_16, THREADS, 2, sizeof(LinearShared<16>), LinearParams, linear<16>)
-KERNEL(linear_32, THREADS, 2, sizeof(LinearShared<32>), LinearParams, linear<32>)
-KERNEL(linear_64, THREADS, 2, sizeof(LinearShared<64>), LinearParams, linear<64>)
+// Blocks of 4 warps run in pairs; those of 8 read the rows of x half as often. Hopper has the shared
+// memory for more stages.
+#if OVERLAPS
+constexpr int STAGES_16 = 5, STAGES_32 = 5;
+#else
+constexpr int STAGES_16 = 4, STAGES_32 = 2;
+#endif
+template <bool GATED>
+using Shape8 = Shape<8, 4, 5, GATED>;
+template <bool GATED>
+using Shape16 = Shape<16, 4, STAGES_16, GATED>;
+template <bool GATED>
+using Shape32 = Shape<32, LINEAR_WIDE_OUT / 16, STAGES_32, GATED>;
+using Shape64 = Shape<64, LINEAR_OUT / 16, 3>;
+
+#define LINEAR(name, blocks, ...)                                                                  \
+    KERNEL_AHEAD(name, (__VA_ARGS__::THREADS), blocks, sizeof(LinearShared<__VA_ARGS__>),           \
+                 LinearParams, linear<__VA_ARGS__>)
+
+LINEAR(linear_8, 2, Shape8<false>)
+LINEAR(linear_16, 2, Shape16<false>)
+LINEAR(linear_32, 1, Shape32<false>)
+LINEAR(linear_64, 2, Shape64)
+LINEAR(gated_linear_8, 2, Shape8<true>)
+LINEAR(gated_linear_16, 2, Shape16<true>)
+LINEAR(gated_linear_32, 1, Shape32<true>)

@@ -11,10 +11,13 @@ struct KernelInfo {
     unsigned overlaps;
 };
 
+// Bytes of shared memory that a block may have: on sm_90, and on sm_86.
 #if __CUDA_ARCH__ >= 900
 #define OVERLAPS 1
+constexpr int MOST_SHARED = 227 * 1024;
 #else
 #define OVERLAPS 0
+constexpr int MOST_SHARED = 99 * 1024;
 #endif
 
 // Waits until all kernels ahead have ended and what they wrote can be read. Every thread of every
@@ -33,9 +36,9 @@ DEVICE void let_next_start() {
 }
 
 // A kernel `name` that runs `body(params)`; `...` is the body, a function or template instance, which
-// waits for the kernels ahead itself. 99 KB is what a block may have on sm_86.
+// waits for the kernels ahead itself.
 #define KERNEL_AHEAD(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
-    static_assert((shared_bytes) <= 99 * 1024, #name " needs too much shared memory");             \
+    static_assert((shared_bytes) <= MOST_SHARED, #name " needs too much shared memory");           \
     extern "C" {                                                                                   \
     __global__ void name##_info(KernelInfo *info) {                                                \
         *info = KernelInfo{threads, (unsigned)(shared_bytes), OVERLAPS};                                     \
@@ -75,11 +78,19 @@ DEVICE int grid_z() { return (int)gridDim.z; }
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
 DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+DEVICE int shuffle_xor(int x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
 // Orders this thread's memory accesses for the other blocks.
 DEVICE void fence() { __threadfence(); }
 // Adds one and answers what was there before.
 DEVICE int count_up(int *counter) { return atomicAdd(counter, 1); }
+// Waits until `counter` is at least `count`, and for what was written before it was counted up.
+DEVICE void wait_for_count(const int *counter, int count) {
+    int seen;
+    do {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    } while (seen < count);
+}
 // What another block of this launch has written.
 DEVICE float load_fresh(const float *from) { return __ldcg(from); }
 

@@ -12,6 +12,8 @@ constexpr int GDN_DIM = 128;
 constexpr int GDN_COLUMNS = 32;
 // As before, in a prompt.
 constexpr int PREFILL_COLUMNS = 64;
+// Layers that one launch commits.
+constexpr int MOST_LAYERS = 64;
 // Taps of the convolution.
 constexpr int TAPS = 4;
 // Packed (row, query head) pairs of one attention tile.
@@ -20,6 +22,7 @@ constexpr int ATTENTION_ROWS = 64;
 constexpr int MOST_SPLITS = 64;
 // Outputs and inputs of one unit of a product of few rows.
 constexpr int LINEAR_OUT = 64;
+constexpr int LINEAR_WIDE_OUT = 128;
 constexpr int LINEAR_DEPTH = 128;
 
 // Widest row of a norm.
@@ -87,7 +90,7 @@ struct LinearParams {
     const void *x;   // bf16 [rows, input]
     const void *w;   // bf16 [output, input]
     void *out;       // bf16 or f32 [rows, output]
-    float *partial;  // two tiles per block
+    float *partial;  // a tile per block
     int *arrivals;   // per tile, zero between launches
     int rows;
     int input;
@@ -173,6 +176,27 @@ struct GdnParams {
     int value_heads;
 };
 static_assert(sizeof(GdnParams) == 144, "mirrored in params.rs");
+
+// What a commit moves of one layer.
+struct CommitLayer {
+    const float *k;
+    const float *g;
+    const float *u;
+    float *state;
+    const void *proj;  // bf16
+    void *conv_state;  // bf16
+};
+static_assert(sizeof(CommitLayer) == 48, "mirrored in params.rs");
+
+struct CommitLayersParams {
+    Tables tables;
+    CommitLayer layers[MOST_LAYERS];
+    int key_heads;
+    int value_heads;
+    int segments;
+    int padding;
+};
+static_assert(sizeof(CommitLayersParams) == 3160, "mirrored in params.rs");
 
 struct AttentionPrepareParams {
     Tables tables;

@@ -60,6 +60,8 @@ pub trait Driver: Send + Sync {
     fn multiprocessors(&self) -> usize;
     /// Blocks of a kernel that fit one multiprocessor at the same time.
     fn blocks_per_multiprocessor(&self, kernel: usize) -> usize;
+    /// Whether a kernel may start before the one ahead of it has ended, and prepare itself.
+    fn overlaps(&self, kernel: usize) -> bool;
     /// Milliseconds that the work of `run` takes on the device; waits for it.
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32>;
 }

@@ -147,6 +147,10 @@ impl Driver for Emulated {
         2
     }
 
+    fn overlaps(&self, _: usize) -> bool {
+        false
+    }
+
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32> {
         let begun = Instant::now();
         run()?;

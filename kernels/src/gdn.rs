@@ -1,23 +1,25 @@
 //! The gated-delta-net operations.
 
-use volley_ops::{GdnDims, GdnRows, Result};
+use volley_ops::{GdnDims, GdnRows, GdnStates, Result};
 
 use crate::buf::Buf;
 use crate::dims::{check, check_gdn, check_index, refuse};
 use crate::driver::Driver;
 use crate::error::in_op;
 use crate::kernel::{
-    CONV_COMMIT, GDN_COMMIT, GDN_PREFILL, GDN_PREPARE, GDN_VERIFY_16, GDN_VERIFY_32, GDN_VERIFY_64,
+    COMMIT_LAYERS, CONV_COMMIT, GDN_COMMIT, GDN_PREFILL, GDN_PREPARE, GDN_VERIFY_1, GDN_VERIFY_16,
+    GDN_VERIFY_32, GDN_VERIFY_64,
 };
 use crate::params::{
-    ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams, GdnPrepareParams, PREFILL_COLUMNS, TREE_ROWS,
+    CommitLayer, CommitLayersParams, ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams,
+    GdnPrepareParams, MOST_LAYERS, PREFILL_COLUMNS, TREE_ROWS,
 };
 use crate::tables::Pass;
 
 /// Warps of a block of `gdn_prepare`, one channel group each.
 const PREPARE_WARPS: usize = 4;
 /// Threads of a block of `conv_commit`, eight channels each.
-const CONV_COMMIT_THREADS: usize = 128;
+const CONV_COMMIT_THREADS: usize = 256;
 /// Key dimensions of a block of `gdn_commit`.
 const COMMIT_KEYS: usize = 32;
 
@@ -126,7 +128,8 @@ pub fn verify(
     check_index(op, "rows of a segment", pass.facts.longest, TREE_ROWS + 1)?;
     let params = params(op, dims, rows, pass, state, Some(out))?;
     let kernel = match pass.facts.longest {
-        0..=16 => GDN_VERIFY_16,
+        0..=1 => GDN_VERIFY_1,
+        2..=16 => GDN_VERIFY_16,
         17..=32 => GDN_VERIFY_32,
         _ => GDN_VERIFY_64,
     };
@@ -195,4 +198,59 @@ pub fn conv_commit(
     ];
     // SAFETY: all buffers and slots were checked.
     unsafe { CONV_COMMIT.launch(driver, grid, &params) }.map_err(in_op(op))
+}
+
+/// Both commits of layers of the same shapes, many in one launch; `most` as in [`commit`].
+pub fn commit_layers(
+    driver: &dyn Driver,
+    layers: &[GdnStates<Buf>],
+    pass: &Pass,
+    most: usize,
+) -> Result<()> {
+    let op = "commit_layers";
+    check_index(op, "kept rows of a segment", most, TREE_ROWS + 1)?;
+    let n = pass.facts.rows;
+    for some in layers.chunks(MOST_LAYERS) {
+        let dims = some[0].dims;
+        let mut params = CommitLayersParams {
+            tables: pass.tables,
+            layers: [CommitLayer::NONE; MOST_LAYERS],
+            key_heads: dims.key_heads as i32,
+            value_heads: dims.value_heads as i32,
+            segments: pass.facts.segments as i32,
+            padding: 0,
+        };
+        for (to, layer) in params.layers.iter_mut().zip(some) {
+            if layer.dims != dims {
+                return refuse(
+                    op,
+                    "shapes of a layer",
+                    format!("{dims:?}"),
+                    format!("{:?}", layer.dims),
+                );
+            }
+            check_slots(op, pass, layer.state, true)?;
+            check_slots(op, pass, layer.conv_state, true)?;
+            let states = self::params(op, dims, layer.rows, pass, layer.state, None)?;
+            let conv_state = &*layer.conv_state;
+            *to = CommitLayer {
+                k: states.k,
+                g: states.g,
+                u: states.u,
+                state: states.state,
+                proj: layer.proj.activation(op, "proj", n, dims.proj_width())?,
+                conv_state: conv_state.activation(op, "conv_state", 0, dims.conv_state_len())?,
+            };
+        }
+        let slices = GDN_DIM / COMMIT_KEYS;
+        let channels = (dims.conv_channels() / 8).div_ceil(CONV_COMMIT_THREADS * slices);
+        let grid = [
+            slices,
+            dims.value_heads + channels,
+            some.len() * pass.facts.segments,
+        ];
+        // SAFETY: all buffers, slots and the number of rows were checked.
+        unsafe { COMMIT_LAYERS.launch(driver, grid, &params) }.map_err(in_op(op))?;
+    }
+    Ok(())
 }

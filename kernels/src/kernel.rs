@@ -27,6 +27,11 @@ impl<P> Kernel<P> {
         unsafe { driver.launch(self.index, grid, from_ref(params).cast()) }
     }
 
+    /// Whether this kernel prepares itself while the one ahead of it runs.
+    pub fn overlaps(&self, driver: &dyn Driver) -> bool {
+        driver.overlaps(self.index)
+    }
+
     /// Blocks of this kernel that run at the same time on the whole device.
     pub fn resident_blocks(&self, driver: &dyn Driver) -> usize {
         driver.multiprocessors() * driver.blocks_per_multiprocessor(self.index)
@@ -54,13 +59,18 @@ kernels! {
     LINEAR_16 = "linear" "linear_16" LinearParams,
     LINEAR_32 = "linear" "linear_32" LinearParams,
     LINEAR_64 = "linear" "linear_64" LinearParams,
+    GATED_LINEAR_8 = "linear" "gated_linear_8" LinearParams,
+    GATED_LINEAR_16 = "linear" "gated_linear_16" LinearParams,
+    GATED_LINEAR_32 = "linear" "gated_linear_32" LinearParams,
     RMS_NORM = "norm" "rms_norm_rows" NormParams,
     ADD_RMS_NORM = "norm" "add_rms_norm_rows" NormParams,
     ADD = "norm" "add_rows" NormParams,
     GATED_NORM = "norm" "gated_norm_heads" GatedNormParams,
     SWIGLU = "swiglu" "swiglu_rows" SwigluParams,
     GDN_PREPARE = "gdn_conv" "gdn_prepare_rows" GdnPrepareParams,
-    CONV_COMMIT = "gdn_conv" "conv_commit_states" ConvCommitParams,
+    CONV_COMMIT = "gdn_commit" "conv_commit_states" ConvCommitParams,
+    COMMIT_LAYERS = "gdn_commit" "commit_gdn_layers" CommitLayersParams,
+    GDN_VERIFY_1 = "gdn_verify" "gdn_verify_1" GdnParams,
     GDN_VERIFY_16 = "gdn_verify" "gdn_verify_16" GdnParams,
     GDN_VERIFY_32 = "gdn_verify" "gdn_verify_32" GdnParams,
     GDN_VERIFY_64 = "gdn_verify" "gdn_verify_64" GdnParams,

@@ -5,8 +5,8 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Dtype, GdnDims, GdnRows, Keep, KvDims, NormKind, Ops,
-    Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, Dtype, GdnDims, GdnRows, GdnStates, Keep, KvDims,
+    NormKind, Ops, Result, RopeTable,
 };
 
 use crate::attention::{HeadNorms, Scratch};
@@ -272,6 +272,33 @@ impl Ops for CudaOps {
         norm::add(&*self.driver, delta, rows, residual)
     }
 
+    fn linear_swiglu(
+        &self,
+        x: &Buf,
+        rows: usize,
+        w: &Weight,
+        wide: &mut Buf,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let op = "linear_swiglu";
+        let (input, output) = (w.input, w.out);
+        let product = Product {
+            rows,
+            input,
+            output,
+            x: x.activation(op, "x", rows, input)?,
+            w: w.memory.address(),
+            out: out.activation(op, "out", rows, output / 2)?,
+            out_f32: false,
+        };
+        if rows > 0 && self.linear.gates(&product) {
+            // SAFETY: both buffers were checked, and a weight has its own shape.
+            return unsafe { self.linear.multiply_gated(&product) }.map_err(in_op(op));
+        }
+        self.linear(x, rows, w, wide)?;
+        self.swiglu(wide, rows, out)
+    }
+
     fn swiglu(&self, x: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
         norm::swiglu(&*self.driver, x, rows, out)
     }
@@ -343,6 +370,17 @@ impl Ops for CudaOps {
     ) -> Result<()> {
         let pass = self.tables.pass_keeping("conv_commit", batch, keep)?;
         gdn::conv_commit(&*self.driver, dims, proj, &pass, conv_state)
+    }
+
+    fn commit_layers(
+        &self,
+        layers: &mut [GdnStates<Buf>],
+        batch: &Batch,
+        keep: &Keep,
+    ) -> Result<()> {
+        let pass = self.tables.pass_keeping("commit_layers", batch, keep)?;
+        let most = keep.iter().map(Vec::len).max().unwrap_or(0);
+        gdn::commit_layers(&*self.driver, layers, &pass, most)
     }
 
     fn gated_norm(

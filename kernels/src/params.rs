@@ -12,6 +12,8 @@ pub const GDN_DIM: usize = 128;
 pub const GDN_COLUMNS: usize = 32;
 /// As before, in a prompt.
 pub const PREFILL_COLUMNS: usize = 64;
+/// Layers that one launch commits.
+pub const MOST_LAYERS: usize = 64;
 /// Taps of the convolution.
 pub const TAPS: usize = 4;
 /// Packed (row, query head) pairs of one attention tile.
@@ -20,6 +22,8 @@ pub const ATTENTION_ROWS: usize = 64;
 pub const MOST_SPLITS: usize = 64;
 /// Outputs of one unit of a product of few rows.
 pub const LINEAR_OUT: usize = 64;
+/// As before, of more than 16 rows.
+pub const LINEAR_WIDE_OUT: usize = 128;
 /// Inputs of one unit of a product of few rows.
 pub const LINEAR_DEPTH: usize = 128;
 /// Widest row of a norm.
@@ -162,6 +166,22 @@ params! {
         key_heads: i32,
         value_heads: i32,
     }
+    CommitLayer (48) {
+        k: Address,
+        g: Address,
+        u: Address,
+        state: Address,
+        proj: Address,
+        conv_state: Address,
+    }
+    CommitLayersParams (3160) {
+        tables: Tables,
+        layers: [CommitLayer; MOST_LAYERS],
+        key_heads: i32,
+        value_heads: i32,
+        segments: i32,
+        padding: i32,
+    }
     AttentionPrepareParams (168) {
         tables: Tables,
         proj: Address,
@@ -217,4 +237,16 @@ params! {
         slices: i32,
         first: u32,
     }
+}
+
+impl CommitLayer {
+    /// A place that no layer takes.
+    pub const NONE: Self = Self {
+        k: 0,
+        g: 0,
+        u: 0,
+        state: 0,
+        proj: 0,
+        conv_state: 0,
+    };
 }

@@ -121,12 +121,14 @@ impl<O: Ops> Target<O> {
         }
         check::keep(call, batch, keep)?;
         ops.begin(batch)?;
+        let mut gdn_layers = Vec::new();
         for layer in &mut self.layers {
             match &mut layer.mixer {
-                Mixer::Gdn(gdn) => gdn.commit(ops, batch, keep)?,
+                Mixer::Gdn(gdn) => gdn_layers.push(gdn.states()),
                 Mixer::Attention(attention) => attention.commit(ops, batch, keep)?,
             }
         }
+        ops.commit_layers(&mut gdn_layers, batch, keep)?;
         self.verified = None;
         Ok(())
     }

@@ -9,4 +9,4 @@ mod ops;
 pub use batch::{Batch, Keep, Segment};
 pub use dims::{AttentionDims, AttentionMask, GdnDims, KvDims, NormKind};
 pub use error::{Error, Result};
-pub use ops::{CANDIDATES, Dtype, GdnRows, Ops, RopeTable, TOP_WIDTH};
+pub use ops::{CANDIDATES, Dtype, GdnRows, GdnStates, Ops, RopeTable, TOP_WIDTH};

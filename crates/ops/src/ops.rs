@@ -40,6 +40,20 @@ pub struct GdnRows<B> {
     pub u: B,
 }
 
+/// A gated-delta-net layer whose states a commit moves.
+pub struct GdnStates<'a, B> {
+    /// Shapes of the layer.
+    pub dims: GdnDims,
+    /// Rows of the last verification.
+    pub rows: &'a GdnRows<B>,
+    /// Their packed projection, `[rows, proj_width]`.
+    pub proj: &'a B,
+    /// Recurrent states, `[slots, state_len]`, f32.
+    pub state: &'a mut B,
+    /// Convolution states, `[slots, conv_state_len]`.
+    pub conv_state: &'a mut B,
+}
+
 /// The operations of one rank.
 ///
 /// A buffer is a matrix of rows; an operation writes the first `rows` rows of its output, taken
@@ -135,6 +149,20 @@ pub trait Ops: Sized {
     /// `out = silu(x[:, ..m]) * x[:, m..]` for `x` of width `2 m`.
     fn swiglu(&self, x: &Self::Buf, rows: usize, out: &mut Self::Buf) -> Result<()>;
 
+    /// [`Ops::swiglu`] of `x W^T`, for which `wide` has room; whether `wide` is written is up to the
+    /// device.
+    fn linear_swiglu(
+        &self,
+        x: &Self::Buf,
+        rows: usize,
+        w: &Self::Weight,
+        wide: &mut Self::Buf,
+        out: &mut Self::Buf,
+    ) -> Result<()> {
+        self.linear(x, rows, w, wide)?;
+        self.swiglu(wide, rows, out)
+    }
+
     /// Convolution, SiLU, l2 norm and gates (qwen35 3.3, steps 2 to 6) of the packed projection
     /// `[q | k | v | z | b | a]`. Each row convolves over its ancestors; those before the segment
     /// come from `conv_state` (`[slots, conv_state_len]`), which stays as it is.
@@ -189,6 +217,20 @@ pub trait Ops: Sized {
         keep: &Keep,
         conv_state: &mut Self::Buf,
     ) -> Result<()>;
+    /// [`Ops::gdn_commit`] and [`Ops::conv_commit`] of layers of the same shapes, at once where the
+    /// device gains by that.
+    fn commit_layers(
+        &self,
+        layers: &mut [GdnStates<Self::Buf>],
+        batch: &Batch,
+        keep: &Keep,
+    ) -> Result<()> {
+        for layer in layers {
+            self.gdn_commit(layer.dims, layer.rows, batch, keep, layer.state)?;
+            self.conv_commit(layer.dims, layer.proj, batch, keep, layer.conv_state)?;
+        }
+        Ok(())
+    }
     /// Per value head: `out = norm(x) * w * silu(z)`, `z` taken from the packed projection.
     #[allow(clippy::too_many_arguments)]
     fn gated_norm(

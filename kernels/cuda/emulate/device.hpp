@@ -51,6 +51,7 @@ void copy(void *to, const void *from, bool valid);
 void commit();
 void wait(unsigned pending);
 void wait_for_earlier();
+[[noreturn]] void fail(const char *what);
 
 }  // namespace emulate
 
@@ -90,14 +91,19 @@ inline int grid_z() { return (int)emulate::place.grid.z; }
 inline void sync_block() { emulate::sync_block(); }
 inline void sync_warp() { emulate::sync_warp(); }
 
-inline float shuffle_xor(float x, int lanes) {
-    const unsigned char *all = emulate::exchange(&x, 4);
-    float y;
-    memcpy(&y, all + 4 * ((thread_index() % 32) ^ lanes), 4);
+template <class T>
+T shuffle_xor(T x, int lanes) {
+    const unsigned char *all = emulate::exchange(&x, sizeof x);
+    T y;
+    memcpy(&y, all + sizeof x * ((thread_index() % 32) ^ lanes), sizeof x);
     return y;
 }
 
 inline void fence() {}
+// Blocks run one after another: what is waited for must have come.
+inline void wait_for_count(const int *counter, int count) {
+    if (*counter < count) emulate::fail("waits for a later block");
+}
 inline int count_up(int *counter) { return (*counter)++; }
 inline float load_fresh(const float *from) { return *from; }
 

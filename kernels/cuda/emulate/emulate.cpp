@@ -61,13 +61,19 @@ std::vector<unsigned char> stacks(MOST_THREADS *STACK_BYTES);
 alignas(128) unsigned char shared_memory[SHARED_BYTES];
 Block block;
 
+}  // namespace
+
+void fail(const char *what) {
+    fprintf(stderr, "%s: %s\n", block.kernel->name, what);
+    abort();
+}
+
+namespace {
+
 void enter() {
     block.kernel->run(block.params);
     Fiber &me = block.fibers[place.thread];
-    if (!me.waited) {
-        fprintf(stderr, "%s: a thread did not wait for the kernels ahead\n", block.kernel->name);
-        abort();
-    }
+    if (!me.waited) fail("a thread did not wait for the kernels ahead");
     me.done = true;
     block.living--;
     // A thread that has returned no longer takes part in the barrier of the block.
@@ -202,7 +208,6 @@ extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, 
     return false;
 }
 
-#include "../gdn_rule.cuh"
 #include "../kept.cuh"
 
 namespace attention {

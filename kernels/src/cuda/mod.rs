@@ -266,6 +266,10 @@ impl Driver for Cuda {
         self.modules.blocks_per_multiprocessor(kernel)
     }
 
+    fn overlaps(&self, kernel: usize) -> bool {
+        self.modules.overlaps(kernel)
+    }
+
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32> {
         self.enter()?;
         graph::time(self.stream, run)

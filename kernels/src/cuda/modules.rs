@@ -115,6 +115,11 @@ impl Modules {
         self.kernels[kernel].blocks_per_multiprocessor
     }
 
+    /// Whether a kernel may start before the one ahead of it has ended.
+    pub fn overlaps(&self, kernel: usize) -> bool {
+        self.kernels[kernel].info.overlaps != 0
+    }
+
     /// Unloads; nothing may be launched afterwards.
     pub unsafe fn free(&self) {
         for &module in &self.modules {

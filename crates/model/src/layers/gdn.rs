@@ -1,4 +1,4 @@
-use volley_ops::{Batch, Dtype, GdnDims, GdnRows, Keep, Ops};
+use volley_ops::{Dtype, GdnDims, GdnRows, GdnStates, Ops};
 
 use super::{Mode, Pass};
 use crate::shard::scale;
@@ -174,11 +174,15 @@ impl<O: Ops> Gdn<O> {
         Ok(ops.linear(gated, rows, &self.out, out)?)
     }
 
-    /// Moves the states past the accepted rows of the last verification.
-    pub(crate) fn commit(&mut self, ops: &O, batch: &Batch, keep: &Keep) -> Result<()> {
-        let GdnPass { proj, rows } = &self.verified;
-        ops.gdn_commit(self.dims, rows, batch, keep, &mut self.state)?;
-        Ok(ops.conv_commit(self.dims, proj, batch, keep, &mut self.conv_state)?)
+    /// What a commit moves past the accepted rows of the last verification.
+    pub(crate) fn states(&mut self) -> GdnStates<'_, O::Buf> {
+        GdnStates {
+            dims: self.dims,
+            rows: &self.verified.rows,
+            proj: &self.verified.proj,
+            state: &mut self.state,
+            conv_state: &mut self.conv_state,
+        }
     }
 
     /// The states of slot `to` become those of slot `from`.

@@ -44,8 +44,8 @@ impl<O: Ops> Mlp<O> {
         out: &mut O::Buf,
     ) -> Result<()> {
         let (ops, rows) = (pass.ops, pass.rows);
-        ops.linear(x, rows, &self.gate_up, &mut scratch.gate_up)?;
-        ops.swiglu(&scratch.gate_up, rows, &mut scratch.act)?;
-        Ok(ops.linear(&scratch.act, rows, &self.down, out)?)
+        let MlpScratch { gate_up, act } = scratch;
+        ops.linear_swiglu(x, rows, &self.gate_up, gate_up, act)?;
+        Ok(ops.linear(act, rows, &self.down, out)?)
     }
 }

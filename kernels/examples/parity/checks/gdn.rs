@@ -1,6 +1,6 @@
 //! The gated-delta-net operations.
 
-use volley_ops::{Dtype, GdnDims, GdnRows, Ops, Result};
+use volley_ops::{Dtype, GdnDims, GdnRows, GdnStates, Ops, Result};
 
 use super::{BF16, Checks, F32, keep};
 use crate::pair::{Devices, Pair, Shape, batch, split};
@@ -20,6 +20,7 @@ fn gdn_batches(checks: &Checks) -> Vec<Vec<Shape>> {
     let (chain, tree) = (Shape::chain, Shape::tree);
     let mut all = vec![
         vec![chain(1, 0)],
+        vec![chain(1, 3), chain(1, 30), chain(1, 0)],
         vec![chain(2, 7), tree(15, 3), chain(1, 9)],
         vec![tree(16, 20)],
         vec![chain(17, 5), tree(31, 0)],
@@ -129,6 +130,57 @@ pub fn gdn_commit(checks: &mut Checks) {
             d.gpu
                 .gdn_commit(dims, &gpu, &batch, &keep, &mut state.gpu)?;
             Ok(vec![(d.distance(&state, slots)?, F32)])
+        });
+    }
+}
+
+pub fn commit_layers(checks: &mut Checks) {
+    let dims = heads(checks);
+    let (chain, tree) = (Shape::chain, Shape::tree);
+    // More layers than one launch takes.
+    for (layers, shapes) in [
+        (1, vec![tree(16, 20)]),
+        (3, vec![chain(2, 7), tree(15, 3), chain(1, 9)]),
+        (66, vec![chain(1, 4)]),
+    ] {
+        checks.case("commit_layers", format!("{layers} of {shapes:?}"), |d| {
+            let (batch, _, slots) = batch(d, &shapes);
+            let keep = keep(d, &batch);
+            let n = batch.rows();
+            let mut all = Vec::new();
+            for _ in 0..layers {
+                let mut rows = d.gdn_rows(n, dims.key_heads, dims.value_heads)?;
+                rows.u = d.random_f32(n, dims.value_width(), 1.0)?;
+                let proj = d.random(n, dims.proj_width(), 4.0)?;
+                let state = d.random_f32(slots, dims.state_len(), 0.5)?;
+                let conv_state = d.random(slots, dims.conv_state_len(), 4.0)?;
+                all.push((split(rows), proj, state, conv_state));
+            }
+            let (mut cpu, mut gpu) = (Vec::new(), Vec::new());
+            for ((cpu_rows, gpu_rows), proj, state, conv_state) in &mut all {
+                cpu.push(GdnStates {
+                    dims,
+                    rows: cpu_rows,
+                    proj: &proj.cpu,
+                    state: &mut state.cpu,
+                    conv_state: &mut conv_state.cpu,
+                });
+                gpu.push(GdnStates {
+                    dims,
+                    rows: gpu_rows,
+                    proj: &proj.gpu,
+                    state: &mut state.gpu,
+                    conv_state: &mut conv_state.gpu,
+                });
+            }
+            d.cpu.commit_layers(&mut cpu, &batch, &keep)?;
+            d.gpu.commit_layers(&mut gpu, &batch, &keep)?;
+            let mut distances = Vec::new();
+            for (_, _, state, conv_state) in &all {
+                distances.push((d.distance(state, slots)?, F32));
+                distances.push((d.distance(conv_state, slots)?, 0.0));
+            }
+            Ok(distances)
         });
     }
 }

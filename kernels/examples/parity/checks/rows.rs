@@ -182,6 +182,35 @@ pub fn swiglu(checks: &mut Checks) {
     }
 }
 
+pub fn linear_swiglu(checks: &mut Checks) {
+    for (n, input, width) in [
+        (1, 128, 32),
+        (8, 256, 96),
+        (9, 384, 160),
+        (16, 640, 32),
+        (17, 128, 64),
+        (32, 640, 128),
+        (3, 128, 40),
+        (17, 128, 32),
+        (33, 128, 64),
+    ] {
+        for kernel in [LinearKernel::Own, LinearKernel::Library] {
+            let case = format!("{n} x {input} -> 2 x {width} {kernel:?}");
+            checks.case("linear_swiglu", case, |d| {
+                let (x, w) = (d.random(n, input, 1.0)?, d.weight(2 * width, input)?);
+                let mut wide = d.output(n, 2 * width, Dtype::Activation)?;
+                let mut out = d.output(n, width, Dtype::Activation)?;
+                let (cpu, gpu) = (d.cpu, d.gpu);
+                cpu.linear_swiglu(&x.cpu, n, &w.cpu, &mut wide.cpu, &mut out.cpu)?;
+                gpu.choose_linear(kernel);
+                gpu.linear_swiglu(&x.gpu, n, &w.gpu, &mut wide.gpu, &mut out.gpu)?;
+                // Gate and value are rounded before they are multiplied.
+                Ok(vec![(d.distance(&out, n)?, 2.0 * BF16)])
+            });
+        }
+    }
+}
+
 pub fn linear(checks: &mut Checks) {
     let mut shapes = vec![
         (1, 64, 48),

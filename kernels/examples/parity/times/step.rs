@@ -3,7 +3,8 @@
 
 use volley_kernels::CudaOps;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Dtype, GdnRows, Keep, NormKind, Ops, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, Dtype, GdnRows, GdnStates, Keep, NormKind, Ops, Result,
+    RopeTable,
 };
 
 use super::kernels::gdn_rows;
@@ -237,8 +238,7 @@ impl<'a> Model<'a> {
                 EPS,
                 &mut s.normed,
             )?;
-            gpu.linear(&s.normed, n, &layer.gate_up, &mut s.wide)?;
-            gpu.swiglu(&s.wide, n, &mut s.act)?;
+            gpu.linear_swiglu(&s.normed, n, &layer.gate_up, &mut s.wide, &mut s.act)?;
             gpu.linear(&s.act, n, &layer.down, &mut s.delta)?;
         }
         gpu.add_rms_norm(
@@ -255,6 +255,7 @@ impl<'a> Model<'a> {
     }
 
     fn commit(&mut self, batch: &Batch, keep: &Keep) -> Result<()> {
+        let mut layers = Vec::new();
         for layer in &mut self.layers {
             match &mut layer.mixer {
                 Mixer::Gdn {
@@ -263,16 +264,19 @@ impl<'a> Model<'a> {
                     rows,
                     kept,
                     ..
-                } => {
-                    self.gpu.gdn_commit(GDN, rows, batch, keep, state)?;
-                    self.gpu.conv_commit(GDN, kept, batch, keep, conv_state)?;
-                }
+                } => layers.push(GdnStates {
+                    dims: GDN,
+                    rows,
+                    proj: kept,
+                    state,
+                    conv_state,
+                }),
                 Mixer::Attention { kv, .. } => {
                     self.gpu.kv_commit(TARGET.kv(), batch, keep, kv)?;
                 }
             }
         }
-        Ok(())
+        self.gpu.commit_layers(&mut layers, batch, keep)
     }
 
     /// The drafter takes in the committed rows and drafts a block per segment.
@@ -337,8 +341,7 @@ impl<'a> Model<'a> {
                 EPS,
                 &mut s.normed,
             )?;
-            gpu.linear(&s.normed, n, &layer.gate_up, &mut s.wide)?;
-            gpu.swiglu(&s.wide, n, &mut s.act)?;
+            gpu.linear_swiglu(&s.normed, n, &layer.gate_up, &mut s.wide, &mut s.act)?;
             gpu.linear(&s.act, n, &layer.down, &mut s.delta)?;
         }
         gpu.add_rms_norm(
