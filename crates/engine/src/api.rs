@@ -1,6 +1,8 @@
 //! What the server says to the engine and hears from it.
 
-use volley_speculate::SamplingParams;
+use volley_speculate::{SamplingParams, TokenLogprob};
+
+use crate::control::{ClosedBy, Control};
 
 /// One generation.
 #[derive(Clone, Debug)]
@@ -11,7 +13,7 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// Most tokens to generate; the engine also ends at the context limit.
     pub max_tokens: usize,
-    /// Stop ids are ignored before this many tokens are out.
+    /// Stop ids are not sampled before this many tokens are out, unless a constraint is at its end.
     pub min_tokens: usize,
     /// Tokens that end the generation (end-of-sequence ids unless ignored, and the user's own).
     pub stop_ids: Vec<u32>,
@@ -22,6 +24,8 @@ pub struct Request {
     pub checkpoints: Vec<usize>,
     /// Lower values go first; the same value goes by arrival.
     pub priority: i32,
+    /// Constraint, thoughts, repetition, logprobs.
+    pub control: Control,
 }
 
 /// Per-request choice of speculation.
@@ -49,6 +53,12 @@ pub struct RequestUpdate {
     pub drafted: usize,
     /// Of these, accepted (also when cut off by a stop).
     pub accepted: usize,
+    /// One for each token, if the request wants them.
+    pub logprobs: Vec<TokenLogprob>,
+    /// Indices of the tokens that were the only ones allowed.
+    pub forced: Vec<usize>,
+    /// Set when the thoughts were closed with the tokens of this update.
+    pub closed_by: Option<ClosedBy>,
     /// Set on the last update.
     pub terminal: Option<Terminal>,
 }
@@ -69,6 +79,8 @@ pub enum Stop {
     Token(u32),
     /// `max_tokens` or the context limit is reached.
     Length,
+    /// The answer repeats itself without end.
+    Repetition,
     /// The receiver was dropped.
     Cancelled,
     /// The step failed.
@@ -161,6 +173,9 @@ pub enum EngineError {
     /// Sampling or verification failed.
     #[error(transparent)]
     Speculate(#[from] volley_speculate::Error),
+    /// The constraint cannot be followed.
+    #[error(transparent)]
+    Constrain(#[from] volley_constrain::Error),
     /// The proposer and the target differ in what they have taken in.
     #[error("slot {slot}: the drafter holds {context} tokens, the target {committed}")]
     DraftContext {

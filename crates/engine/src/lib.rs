@@ -5,6 +5,7 @@
 //! equal logits they come to equal tokens, so nothing is broadcast.
 
 mod api;
+mod control;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -26,6 +27,7 @@ mod worker;
 pub use api::{
     EngineError, EngineInfo, Request, RequestUpdate, SpeculateOptions, Stop, Terminal, Usage,
 };
+pub use control::{ClosedBy, Control, RepetitionRule, Thinking};
 pub use engine::Engine;
 pub use handle::EngineHandle;
 pub use options::{DeviceKind, EngineOptions, Sources, Speculation};

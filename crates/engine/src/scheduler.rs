@@ -419,6 +419,9 @@ impl Scheduler {
                 tokens: update.tokens,
                 drafted: update.drafted,
                 accepted: update.accepted,
+                logprobs: update.logprobs,
+                forced: update.forced,
+                closed_by: update.closed_by,
                 terminal: None,
             };
             match update.stop {
@@ -452,7 +455,7 @@ impl Scheduler {
         let running = self.running.remove(index);
         self.count_end(&stop, Some(&running));
         match stop {
-            Stop::Token(_) | Stop::Length => {
+            Stop::Token(_) | Stop::Length | Stop::Repetition => {
                 let text = &running.text[..running.committed];
                 self.cache.donate(text, running.table, running.slot);
             }
@@ -482,7 +485,7 @@ impl Scheduler {
     fn count_end(&self, stop: &Stop, running: Option<&Running>) {
         let mut stats = self.shared.stats();
         match stop {
-            Stop::Token(_) | Stop::Length => stats.finished += 1,
+            Stop::Token(_) | Stop::Length | Stop::Repetition => stats.finished += 1,
             Stop::Failed(_) => stats.failed += 1,
             Stop::Cancelled => {
                 stats.cancelled += 1;

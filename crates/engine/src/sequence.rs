@@ -1,11 +1,12 @@
 use std::ops::Range;
 
 use volley_speculate::{
-    Commit, Cut, End, Error, History, Logits, Proposal, Rule, cut, distribution_of, sample, verify,
+    Commit, End, History, Logits, Proposal, Rule, constrained_of, cut, logprob_of, sample, verify,
 };
 
+use crate::control::Controller;
 use crate::step::SlotUpdate;
-use crate::{Request, Stop};
+use crate::{EngineError, Request, Stop};
 
 /// How a rank samples and accepts.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Sequence {
     pub committed: usize,
     /// Last token that came out, not yet committed; 0 during the prompt.
     pub anchor: u32,
+    /// Follows the output.
+    pub controller: Controller,
 }
 
 impl Sequence {
@@ -34,6 +37,7 @@ impl Sequence {
             slot,
             history: History::new(&request.prompt),
             request: request.clone(),
+            controller: Controller::new(request),
             committed: 0,
             anchor: 0,
         }
@@ -48,31 +52,50 @@ impl Sequence {
 
     /// Chooses the token behind the prompt from the logits of its last row, row 0.
     pub fn first_token(
-        &self,
+        &mut self,
         logits: &mut dyn Logits,
         position: usize,
         sampling: Sampling,
-    ) -> Result<Cut, Error> {
+        update: &mut SlotUpdate,
+    ) -> Result<(), EngineError> {
         let params = &self.request.sampling;
-        let target = distribution_of(logits, 0, params, &self.history, sampling.allowed)?;
-        Ok(self.cut(&Commit {
+        let next = self.controller.allowed(self.history.output())?;
+        let target = constrained_of(logits, 0, params, &self.history, sampling.allowed, &next)?;
+        let commit = Commit {
             keep: vec![0],
             accepted: Vec::new(),
             bonus: sample(&target, params.seed, position)?,
-        }))
+        };
+        self.settle(&commit, logits, sampling, update)?;
+        Ok(())
     }
 
-    /// Decides over a proposal from the logits of anchor and drafts, `1 + drafts` rows: how many
-    /// drafts stand, and what of them is emitted.
+    /// Makes a proposal fit what may come next, with at most `most` drafts.
+    pub fn refine(
+        &mut self,
+        proposal: &mut Proposal,
+        most: usize,
+        rule: Rule,
+    ) -> Result<(), EngineError> {
+        let output = self.history.output();
+        self.controller.refine(output, proposal, most, rule)
+    }
+
+    /// Decides over a proposal from the logits of anchor and drafts, `1 + drafts` rows, and
+    /// emits what stands. Comes to the rows to keep.
     pub fn verify(
         &mut self,
         proposal: &Proposal,
         logits: &mut dyn Logits,
         sampling: Sampling,
-    ) -> Result<(usize, Cut), Error> {
+        update: &mut SlotUpdate,
+    ) -> Result<Vec<u32>, EngineError> {
         let params = &self.request.sampling;
+        let controller = &mut self.controller;
         let target = |row: usize, history: &History| {
-            distribution_of(logits, row, params, history, sampling.allowed)
+            let next = controller.allowed(history.output())?;
+            let target = constrained_of(logits, row, params, history, sampling.allowed, &next)?;
+            Ok::<_, EngineError>(target)
         };
         let position = self.committed + 1;
         let history = &mut self.history;
@@ -84,31 +107,52 @@ impl Sequence {
             history,
             target,
         )?;
-        Ok((commit.accepted.len(), self.cut(&commit)))
+        update.accepted = commit.accepted.len();
+        self.settle(&commit, logits, sampling, update)
     }
 
-    fn cut(&self, commit: &Commit) -> Cut {
-        let out = self.history.output().len();
-        let Request {
-            stop_ids,
-            min_tokens,
-            max_tokens,
-            ..
-        } = &self.request;
-        let (min_left, max_left) = (min_tokens.saturating_sub(out), max_tokens - out);
-        cut(commit, stop_ids, min_left, max_left)
-    }
-
-    /// Appends the tokens to the output; the last one is the new anchor.
-    pub fn emit(&mut self, cut: Cut, update: &mut SlotUpdate) {
+    /// Cuts a commit at the end of the output, appends it (the last token is the new anchor), and
+    /// notes what there is to tell. Comes to the rows to keep.
+    fn settle(
+        &mut self,
+        commit: &Commit,
+        logits: &mut dyn Logits,
+        sampling: Sampling,
+        update: &mut SlotUpdate,
+    ) -> Result<Vec<u32>, EngineError> {
+        let before = self.history.output().len();
+        let max_left = self.request.max_tokens - before;
+        // Tokens that must not end the output yet are not sampled at all.
+        let mut cut = cut(commit, &self.request.stop_ids, 0, max_left);
+        let forced = self.controller.take_forced();
         for &token in &cut.tokens {
             self.history.push(token);
+        }
+        self.controller.follow(self.history.output())?;
+        if let Some(len) = self.controller.repeats_at() {
+            self.history.truncate(len);
+            cut.tokens.truncate(len - before);
+            cut.keep.truncate(len - before);
+            cut.end = Some(End::Repetition);
+        }
+        if let Some(&token) = cut.tokens.last() {
             self.anchor = token;
         }
+        update.closed_by = self.controller.take_closed_by();
+        if let Some(top) = self.controller.logprobs() {
+            for (&token, &row) in cut.tokens.iter().zip(&cut.keep) {
+                let logprob = logprob_of(logits, row as usize, sampling.allowed, token, top)?;
+                update.logprobs.push(logprob);
+            }
+        }
+        let forced = forced.iter().map(|len| len - before);
+        update.forced = forced.filter(|index| *index < cut.tokens.len()).collect();
         update.tokens = cut.tokens;
         update.stop = cut.end.map(|end| match end {
             End::Token(id) => Stop::Token(id),
             End::Length => Stop::Length,
+            End::Repetition => Stop::Repetition,
         });
+        Ok(cut.keep)
     }
 }

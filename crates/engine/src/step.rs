@@ -2,8 +2,9 @@
 //! out. Every rank runs the whole plan and, on equal logits, comes to the same outputs.
 
 use volley_cache::TailCopy;
+use volley_speculate::TokenLogprob;
 
-use crate::{Request, Stop};
+use crate::{ClosedBy, Request, Stop};
 
 /// What all ranks do in one step.
 #[derive(Clone, Debug, Default)]
@@ -105,6 +106,12 @@ pub struct SlotUpdate {
     pub drafted: usize,
     /// Of these, accepted (also when cut off by a stop).
     pub accepted: usize,
+    /// One for each token, if wanted.
+    pub logprobs: Vec<TokenLogprob>,
+    /// Indices of the tokens that were the only ones allowed.
+    pub forced: Vec<usize>,
+    /// Set when the thoughts were closed in this step.
+    pub closed_by: Option<ClosedBy>,
     /// Set when the sequence has ended.
     pub stop: Option<Stop>,
 }

@@ -117,9 +117,10 @@ impl<O: Ops> RankWorker<O> {
             if chunk.ends(sequence) {
                 let logits = &mut RankLogits::new(ops, target, &top, ended);
                 ended += 1;
-                match sequence.first_token(logits, chunk.past + chunk.len, self.sampling) {
-                    Ok(cut) => sequence.emit(cut, &mut update),
-                    Err(error) => update.stop = Some(Stop::Failed(error.to_string())),
+                let position = chunk.past + chunk.len;
+                let chosen = sequence.first_token(logits, position, self.sampling, &mut update);
+                if let Err(error) = chosen {
+                    update = failed(&update, &error);
                 }
             }
             updates.push(update);
@@ -133,7 +134,8 @@ impl<O: Ops> RankWorker<O> {
     /// token more.
     fn decode(&mut self, steps: &[DecodeStep]) -> Result<Vec<SlotUpdate>, EngineError> {
         let mut sequences = self.take(steps.iter().map(|step| (step.slot, step.past)));
-        let proposals = self.propose(steps, &mut sequences)?;
+        let mut proposals = self.propose(steps, &mut sequences)?;
+        self.refine(steps, &mut sequences, &mut proposals);
         let mut pass = Pass::default();
         for ((step, sequence), proposal) in steps.iter().zip(&sequences).zip(&proposals) {
             let ids = [&[sequence.anchor], &proposal.tokens[..]].concat();
@@ -160,16 +162,12 @@ impl<O: Ops> RankWorker<O> {
                 ..SlotUpdate::default()
             };
             let logits = &mut RankLogits::new(ops, target, &top, segment.rows.start);
-            match sequence.verify(proposal, logits, self.sampling) {
-                Ok((accepted, cut)) => {
-                    update.accepted = accepted;
-                    keep.push(cut.keep.clone());
-                    sequence.emit(cut, &mut update);
-                }
+            match sequence.verify(proposal, logits, self.sampling, &mut update) {
+                Ok(rows) => keep.push(rows),
                 // The other sequences of the pass go on.
                 Err(error) => {
                     keep.push(vec![0]);
-                    update.stop = Some(Stop::Failed(error.to_string()));
+                    update = failed(&update, &error);
                 }
             }
             updates.push(update);
@@ -212,6 +210,16 @@ impl<O: Ops> RankWorker<O> {
         Ok(steps.iter().map(proposal).collect())
     }
 
+    /// Makes the proposals fit what may come next. What fails here fails in verification, too.
+    fn refine(&self, steps: &[DecodeStep], sequences: &mut [Sequence], proposals: &mut [Proposal]) {
+        for ((step, sequence), proposal) in steps.iter().zip(sequences).zip(proposals) {
+            let refined = sequence.refine(proposal, step.max_drafts, self.sampling.rule);
+            if let Err(error) = refined {
+                tracing::debug!("slot {}: {error}", step.slot);
+            }
+        }
+    }
+
     /// After a pass: the proposer takes in what was committed, and the sequences go back.
     fn conclude(
         &mut self,
@@ -249,6 +257,16 @@ impl<O: Ops> RankWorker<O> {
                 .expect("scheduler and rank agree on what is in a slot: this is a bug")
         };
         planned.map(take).collect()
+    }
+}
+
+/// The update of a sequence that fails: nothing comes out of the step.
+fn failed(update: &SlotUpdate, error: &EngineError) -> SlotUpdate {
+    SlotUpdate {
+        slot: update.slot,
+        drafted: update.drafted,
+        stop: Some(Stop::Failed(error.to_string())),
+        ..SlotUpdate::default()
     }
 }
 

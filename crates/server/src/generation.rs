@@ -140,7 +140,9 @@ impl Output {
         match stop {
             None => self.parser = Some(parser),
             Some(Stop::Token(_)) => append(&mut deltas, parser.finish(End::Stop)),
-            Some(Stop::Length) => append(&mut deltas, parser.finish(End::Length)),
+            Some(Stop::Length | Stop::Repetition) => {
+                append(&mut deltas, parser.finish(End::Length));
+            }
             Some(Stop::Failed(reason)) => return Err(ApiError::engine_failure(&reason)),
             Some(Stop::Cancelled) => return Err(ApiError::shutting_down(2)),
         }
@@ -207,6 +209,7 @@ mod tests {
                 stop,
                 usage: EngineUsage::default(),
             }),
+            ..RequestUpdate::default()
         }
     }
 

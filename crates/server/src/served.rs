@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use volley_engine::{EngineError, EngineHandle, Request, SpeculateOptions};
+use volley_engine::{Control, EngineError, EngineHandle, Request, SpeculateOptions};
 use volley_protocol::ApiError;
 use volley_protocol::messages::normalize;
 use volley_protocol::openai::{ChatRequest, SamplingFields};
@@ -153,6 +153,7 @@ impl ServedModel {
             stop_ids,
             speculate: SpeculateOptions::default(),
             priority: 0,
+            control: Control::default(),
         })
     }
 

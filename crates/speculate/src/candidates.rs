@@ -2,7 +2,7 @@
 
 use crate::filter::{Candidate, adjust, finish, normalised, weigh};
 use crate::logits::Candidates;
-use crate::{Distribution, History, SamplingParams};
+use crate::{Allowed, Distribution, History, SamplingParams};
 
 /// Relative error that a log-sum-exp may have, with room.
 const SUM_ERROR: f64 = 1e-5;
@@ -15,8 +15,9 @@ pub(crate) fn from_candidates(
     params: &SamplingParams,
     history: &History,
     allowed: usize,
+    next: &Allowed,
 ) -> Option<Distribution> {
-    let mut known = Known::new(candidates, params, history, allowed)?;
+    let mut known = Known::new(candidates, params, history, allowed, next)?;
     let likeliest = known.ranked.first()?;
     if params.temperature == 0.0 {
         return Some(Distribution::one_hot(likeliest.token));
@@ -54,6 +55,7 @@ impl Known {
         params: &SamplingParams,
         history: &History,
         allowed: usize,
+        next: &Allowed,
     ) -> Option<Self> {
         if !candidates.log_sum_exp.is_finite() {
             return None;
@@ -61,7 +63,7 @@ impl Known {
         let complete = candidates.complete || candidates.ids.len() >= allowed;
         let floor = candidates.logits.last().copied().unwrap_or(f32::INFINITY);
         let pairs = candidates.ids.iter().zip(candidates.logits);
-        let ranked: Vec<Candidate> = if params.leaves_logits() {
+        let mut ranked: Vec<Candidate> = if params.leaves_logits() {
             pairs.map(|(&t, &l)| Candidate::new(t, l)).collect()
         } else {
             if !complete && !others_only_fall(candidates.ids, params) {
@@ -80,16 +82,17 @@ impl Known {
             ranked.sort_unstable_by(Candidate::by_rank);
             ranked
         };
+        ranked.retain(|c| next.contains(c.token));
         let largest = f64::from(ranked.first()?.logit);
-        let certain = |token: u32| ranked.iter().any(|c| c.token == token);
+        let certain = |token: u32| !next.contains(token) || ranked.iter().any(|c| c.token == token);
         let pairs = candidates.ids.iter().zip(candidates.logits);
         let known: f64 = pairs
             .filter(|&(&token, _)| certain(token))
             .map(|(_, &logit)| (f64::from(logit) - largest).exp())
             .sum();
         let all = (candidates.log_sum_exp - largest).exp();
-        // Bias and penalties only lower the others.
-        let least = match params.leaves_logits() {
+        // Bias and penalties only lower the others, and some of them may not come at all.
+        let least = match params.leaves_logits() && *next == Allowed::All {
             true => all * (1.0 - SUM_ERROR) - known,
             false => 0.0,
         };

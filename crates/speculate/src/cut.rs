@@ -7,6 +7,8 @@ pub enum End {
     Token(u32),
     /// The last token that was allowed.
     Length,
+    /// The text repeats itself; decided by the caller.
+    Repetition,
 }
 
 /// The part of a commit that stays.

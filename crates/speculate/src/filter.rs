@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use crate::history::Occurrences;
-use crate::{Distribution, Error, History, SamplingParams};
+use crate::{Allowed, Distribution, Error, History, SamplingParams};
 
 /// What a token is sampled from, given its row of logits: logit bias, penalties, temperature,
 /// top-k, softmax, top-p on the renormalised rest, min-p (spec/dflash.md 5.4), accumulated in f64.
@@ -18,8 +18,26 @@ pub fn distribution(
     history: &History,
     allowed: usize,
 ) -> Result<Distribution, Error> {
+    constrained(logits, params, history, allowed, &Allowed::All)
+}
+
+/// As [`distribution`], of the tokens that may come next only. A single one needs no logits.
+///
+/// # Errors
+/// As [`distribution`].
+pub fn constrained(
+    logits: &[f32],
+    params: &SamplingParams,
+    history: &History,
+    allowed: usize,
+    next: &Allowed,
+) -> Result<Distribution, Error> {
     params.validate()?;
+    if let Allowed::Token(token) = next {
+        return Ok(Distribution::one_hot(*token));
+    }
     let logits = adjusted(within(logits, allowed), params, history);
+    let logits = next.apply(logits);
     let (likeliest, largest) = maximum(&logits, allowed)?;
     if params.temperature == 0.0 {
         return Ok(Distribution::one_hot(likeliest));

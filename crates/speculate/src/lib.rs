@@ -4,6 +4,7 @@
 //! [`verify`] and ends with [`cut`]. `position` is always the sequence position of the token
 //! being chosen, and the noise of a choice depends on it and the seed alone.
 
+mod allowed;
 mod candidates;
 mod cut;
 mod distribution;
@@ -12,19 +13,22 @@ mod error;
 mod filter;
 mod history;
 mod logits;
+mod logprobs;
 mod noise;
 mod params;
 mod proposal;
 mod sample;
 mod verify;
 
+pub use allowed::Allowed;
 pub use cut::{Cut, End, cut};
 pub use distribution::Distribution;
 pub use draft::{draft, draft_chain};
 pub use error::Error;
-pub use filter::{argmax, distribution};
+pub use filter::{argmax, constrained, distribution};
 pub use history::History;
-pub use logits::{Candidates, Logits, WholeRows, distribution_of};
+pub use logits::{Candidates, Logits, WholeRows, constrained_of, distribution_of};
+pub use logprobs::{TokenLogprob, logprob_of};
 pub use params::SamplingParams;
 pub use proposal::{Commit, Drafting, Proposal, Proposer};
 pub use sample::sample;

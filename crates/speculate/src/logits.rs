@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use crate::candidates::from_candidates;
-use crate::{Distribution, Error, History, SamplingParams, distribution};
+use crate::{Allowed, Distribution, Error, History, SamplingParams, constrained};
 
 /// The likeliest allowed tokens of a row of logits, by rank: logit descending, ties by lowest id.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +59,11 @@ impl Logits for WholeRows<'_> {
     }
 }
 
-/// [`distribution`] of a row, from its candidates where they decide it and from all its logits
+/// [`crate::distribution`] of a row, from its candidates where they decide it and from all its logits
 /// where they do not: the result is the same, bit by bit.
 ///
 /// # Errors
-/// As [`distribution`], and of the device.
+/// As [`crate::distribution`], and of the device.
 pub fn distribution_of(
     logits: &mut dyn Logits,
     row: usize,
@@ -71,12 +71,30 @@ pub fn distribution_of(
     history: &History,
     allowed: usize,
 ) -> Result<Distribution, Error> {
+    constrained_of(logits, row, params, history, allowed, &Allowed::All)
+}
+
+/// [`constrained`] of a row, read as [`distribution_of`] reads it.
+///
+/// # Errors
+/// As [`distribution_of`].
+pub fn constrained_of(
+    logits: &mut dyn Logits,
+    row: usize,
+    params: &SamplingParams,
+    history: &History,
+    allowed: usize,
+    next: &Allowed,
+) -> Result<Distribution, Error> {
     params.validate()?;
+    if let Allowed::Token(token) = next {
+        return Ok(Distribution::one_hot(*token));
+    }
     let known = logits
         .candidates(row)
-        .and_then(|candidates| from_candidates(&candidates, params, history, allowed));
+        .and_then(|candidates| from_candidates(&candidates, params, history, allowed, next));
     match known {
         Some(distribution) => Ok(distribution),
-        None => distribution(&logits.whole(row)?, params, history, allowed),
+        None => constrained(&logits.whole(row)?, params, history, allowed, next),
     }
 }

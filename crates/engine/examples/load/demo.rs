@@ -92,6 +92,7 @@ impl Demo {
             min_tokens: 0,
             stop_ids: self.eos.clone(),
             speculate: SpeculateOptions::default(),
+            control: Default::default(),
             priority: 0,
         }
     }

@@ -12,7 +12,9 @@ use super::RankWorker;
 use crate::layout::Layout;
 use crate::proposers::{NoProposer, TargetRank};
 use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepPlan};
-use crate::{EngineError, EngineOptions, Request, Sources, SpeculateOptions, Speculation, engine};
+use crate::{
+    Control, EngineError, EngineOptions, Request, Sources, SpeculateOptions, Speculation, engine,
+};
 
 const SLOTS: usize = 2;
 /// Blocks of each slot's table.
@@ -56,6 +58,7 @@ fn request(prompt: &[u32]) -> Request {
         speculate: SpeculateOptions::default(),
         checkpoints: Vec::new(),
         priority: 0,
+        control: Control::default(),
     }
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use volley_engine::{
-    Engine, EngineHandle, EngineOptions, Request, RequestUpdate, Sources, SpeculateOptions,
-    Speculation, Terminal,
+    Control, Engine, EngineHandle, EngineOptions, Request, RequestUpdate, Sources,
+    SpeculateOptions, Speculation, Terminal,
 };
 use volley_model::{Checkpoint, Limits, Target};
 use volley_ops::{Batch, Ops, Segment};
@@ -67,6 +67,7 @@ pub fn greedy(prompt: Vec<u32>, max_tokens: usize) -> Request {
         speculate: SpeculateOptions::default(),
         checkpoints: Vec::new(),
         priority: 0,
+        control: Control::default(),
     }
 }
 

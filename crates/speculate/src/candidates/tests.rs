@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::from_candidates;
 use crate::filter::Candidate;
-use crate::{Candidates, Distribution, Error, History, SamplingParams, distribution};
+use crate::{Allowed, Candidates, Distribution, Error, History, SamplingParams, constrained};
 
 /// The likeliest `k` tokens below `allowed`, by their definition.
 fn top(logits: &[f32], allowed: usize, k: usize) -> (Vec<u32>, Vec<f32>, f64, bool) {
@@ -26,7 +26,17 @@ fn both(
     logits: &[f32],
     params: &SamplingParams,
     history: &History,
+    sizes: [usize; 2],
+) -> (Option<Distribution>, Result<Distribution, Error>) {
+    both_of(logits, params, history, sizes, &Allowed::All)
+}
+
+fn both_of(
+    logits: &[f32],
+    params: &SamplingParams,
+    history: &History,
     [allowed, k]: [usize; 2],
+    next: &Allowed,
 ) -> (Option<Distribution>, Result<Distribution, Error>) {
     let (ids, values, log_sum_exp, complete) = top(logits, allowed, k);
     let candidates = Candidates {
@@ -36,8 +46,8 @@ fn both(
         complete,
     };
     (
-        from_candidates(&candidates, params, history, allowed),
-        distribution(logits, params, history, allowed),
+        from_candidates(&candidates, params, history, allowed, next),
+        constrained(logits, params, history, allowed, next),
     )
 }
 
@@ -95,6 +105,32 @@ proptest! {
         let (fast, slow) = both(&logits, &params, &history, [allowed, k]);
         if let Some(fast) = fast {
             prop_assert_eq!(Ok(fast), slow);
+        }
+    }
+
+    #[test]
+    fn candidates_give_what_the_whole_row_gives_where_not_all_may_come(
+        logits in logits(),
+        params in params(),
+        output in prop::collection::vec(0u32..620, 0..40),
+        allowed in 15usize..700,
+        k in 1usize..80,
+        words in prop::collection::vec(any::<u32>(), 1..20),
+        thin in any::<bool>(),
+        listed in prop::collection::vec(0u32..620, 0..30),
+    ) {
+        let mut history = History::new(&[]);
+        output.iter().for_each(|&token| history.push(token));
+        let words = words.iter().map(|word| if thin { word & (word >> 7) & (word << 3) } else { *word });
+        let masks = [Allowed::Mask(words.collect()), Allowed::Except(listed)];
+        for next in masks {
+            let (fast, slow) = both_of(&logits, &params, &history, [allowed, k], &next);
+            if let Ok(slow) = &slow {
+                prop_assert!(slow.tokens.iter().all(|&token| next.contains(token)));
+            }
+            if let Some(fast) = fast {
+                prop_assert_eq!(Ok(fast), slow);
+            }
         }
     }
 

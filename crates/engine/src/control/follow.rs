@@ -1,0 +1,246 @@
+use volley_constrain::Matcher;
+use volley_speculate::{Allowed, Distribution, Proposal, Rule};
+
+use super::{ClosedBy, Control, RepetitionRule, Thinking};
+use crate::{EngineError, Request};
+
+/// Follows one output and says what may come next. All of it depends on the output alone, not on
+/// how many tokens a step brings.
+pub(crate) struct Controller {
+    control: Control,
+    stop_ids: Vec<u32>,
+    min_tokens: usize,
+    matcher: Option<Matcher>,
+    phase: Phase,
+    /// Output tokens taken in.
+    followed: usize,
+    /// What has closed the thoughts, until it is taken.
+    closed_by: Option<ClosedBy>,
+    repeats_at: Option<usize>,
+    /// Lengths of the output behind which a single token was allowed, since they were last taken.
+    forced_at: Vec<usize>,
+}
+
+/// Where the output is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// In the thoughts.
+    Thinking,
+    /// In tokens that come by force, the first of them at this length of the output.
+    Forced { from: usize, what: Forced },
+    /// In the answer.
+    Answer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forced {
+    Closing,
+    Opening,
+}
+
+impl Controller {
+    pub fn new(request: &Request) -> Self {
+        let control = request.control.clone();
+        Self {
+            stop_ids: request.stop_ids.clone(),
+            min_tokens: request.min_tokens,
+            matcher: control.constraint.as_ref().map(|c| c.matcher()),
+            phase: match &control.thinking {
+                Some(_) => Phase::Thinking,
+                None => Phase::Answer,
+            },
+            control,
+            followed: 0,
+            closed_by: None,
+            repeats_at: None,
+            forced_at: Vec::new(),
+        }
+    }
+
+    /// Number of likeliest tokens wanted with each token's logprob, if any.
+    pub fn logprobs(&self) -> Option<usize> {
+        self.control.logprobs
+    }
+
+    /// What has closed the thoughts since the last call.
+    pub fn take_closed_by(&mut self) -> Option<ClosedBy> {
+        self.closed_by.take()
+    }
+
+    /// Length at which the answer was found to repeat itself.
+    pub fn repeats_at(&self) -> Option<usize> {
+        self.repeats_at
+    }
+
+    /// Lengths of the output behind which a single token was allowed, since the last call.
+    pub fn take_forced(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.forced_at)
+    }
+
+    /// What may follow an output, which extends the one followed last.
+    pub fn allowed(&mut self, output: &[u32]) -> Result<Allowed, EngineError> {
+        self.follow(output)?;
+        let allowed = self.next()?;
+        if allowed.is_single() {
+            self.forced_at.push(output.len());
+        }
+        Ok(allowed)
+    }
+
+    fn next(&mut self) -> Result<Allowed, EngineError> {
+        let forced = self.forced();
+        if let Some(token) = forced.first() {
+            return Ok(Allowed::Token(*token));
+        }
+        let answers = self.phase == Phase::Answer;
+        Ok(match &mut self.matcher {
+            Some(matcher) if answers => Allowed::Mask(matcher.mask()?),
+            // An output that ended in its thoughts would not keep to its rule.
+            Some(_) => Allowed::Except(self.stop_ids.clone()),
+            None if self.followed < self.min_tokens => Allowed::Except(self.stop_ids.clone()),
+            None => Allowed::All,
+        })
+    }
+
+    /// Takes in what is new in an output.
+    pub fn follow(&mut self, output: &[u32]) -> Result<(), EngineError> {
+        for len in self.followed + 1..=output.len() {
+            self.take(&output[..len])?;
+            self.followed = len;
+        }
+        Ok(())
+    }
+
+    /// Takes in the last token of an output.
+    fn take(&mut self, output: &[u32]) -> Result<(), EngineError> {
+        let (len, Some(&token)) = (output.len(), output.last()) else {
+            return Ok(());
+        };
+        match (self.phase, &self.control.thinking) {
+            (Phase::Thinking, Some(thinking)) => {
+                let (phase, closed_by) = self.think(thinking, output, token);
+                self.phase = phase;
+                self.closed_by = closed_by;
+            }
+            (Phase::Forced { from, what }, Some(thinking)) => {
+                if len - from == what.tokens(thinking).len() {
+                    self.phase = Phase::Answer;
+                }
+            }
+            _ => {
+                if let Some(matcher) = &mut self.matcher {
+                    matcher.take(token)?;
+                }
+                if self.repeats_at.is_none() && self.repeats(output) {
+                    self.repeats_at = Some(len);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the output is behind a token of the thoughts.
+    fn think(&self, thinking: &Thinking, output: &[u32], token: u32) -> (Phase, Option<ClosedBy>) {
+        let len = output.len();
+        let force = |what: Forced| match what.tokens(thinking).is_empty() {
+            true => Phase::Answer,
+            false => Phase::Forced { from: len, what },
+        };
+        if token == thinking.close_id {
+            let phase = match self.matcher {
+                Some(_) => force(Forced::Opening),
+                None => Phase::Answer,
+            };
+            return (phase, Some(ClosedBy::Model));
+        }
+        if thinking.budget.is_some_and(|budget| len >= budget) {
+            return (force(Forced::Closing), Some(ClosedBy::Budget));
+        }
+        if self.repeats(output) {
+            return (force(Forced::Closing), Some(ClosedBy::Repetition));
+        }
+        (Phase::Thinking, None)
+    }
+
+    fn repeats(&self, output: &[u32]) -> bool {
+        output.len().is_multiple_of(RepetitionRule::INTERVAL)
+            && self
+                .control
+                .repetition
+                .is_some_and(|rule| rule.applies(output))
+    }
+
+    /// Tokens that come by force from here on.
+    fn forced(&self) -> &[u32] {
+        match (self.phase, &self.control.thinking) {
+            (Phase::Forced { from, what }, Some(thinking)) => {
+                &what.tokens(thinking)[self.followed - from..]
+            }
+            _ => &[],
+        }
+    }
+
+    /// Makes a chain of drafts fit what may come behind `output`: forced tokens are free drafts,
+    /// and nothing stands behind a draft that cannot come.
+    pub fn refine(
+        &mut self,
+        output: &[u32],
+        proposal: &mut Proposal,
+        most: usize,
+        rule: Rule,
+    ) -> Result<(), EngineError> {
+        if proposal.parents.is_some() {
+            return Ok(());
+        }
+        self.follow(output)?;
+        let forced = self.forced();
+        if !forced.is_empty() {
+            replace(proposal, 0, forced, most);
+            return Ok(());
+        }
+        if let (Phase::Thinking, Some(thinking)) = (self.phase, &self.control.thinking) {
+            let left = thinking.budget.map(|budget| budget - self.followed);
+            if let Some(left) = left.filter(|left| *left <= proposal.tokens.len())
+                && !proposal.tokens[..left].contains(&thinking.close_id)
+            {
+                replace(proposal, left, &thinking.closing, most);
+            }
+            return Ok(());
+        }
+        let Some(matcher) = &mut self.matcher else {
+            return Ok(());
+        };
+        let valid = matcher.count_valid(&proposal.tokens)?;
+        // A draft of its own distribution is part of the residual rule, also when it cannot come.
+        if valid == proposal.tokens.len() || rule == Rule::Residual {
+            return Ok(());
+        }
+        let mut ahead = matcher.clone();
+        for &token in &proposal.tokens[..valid] {
+            ahead.take(token)?;
+        }
+        replace(proposal, valid, &ahead.forced(), most);
+        Ok(())
+    }
+}
+
+impl Forced {
+    fn tokens(self, thinking: &Thinking) -> &[u32] {
+        match self {
+            Self::Closing => &thinking.closing,
+            Self::Opening => &thinking.opening,
+        }
+    }
+}
+
+/// Keeps the first `keep` drafts and puts sure ones behind them, at most `most` in all.
+fn replace(proposal: &mut Proposal, keep: usize, sure: &[u32], most: usize) {
+    proposal.tokens.truncate(keep);
+    proposal.tokens.extend(sure);
+    proposal.tokens.truncate(most);
+    if let Some(distributions) = &mut proposal.distributions {
+        distributions.truncate(keep);
+        distributions.extend(sure.iter().map(|token| Distribution::one_hot(*token)));
+        distributions.truncate(most);
+    }
+}

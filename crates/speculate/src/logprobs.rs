@@ -1,0 +1,156 @@
+use crate::{Error, Logits};
+
+/// What the target itself says about a token that came out: its own distribution at temperature 1,
+/// without filters, penalties and rules.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenLogprob {
+    /// Natural logarithm of the token's probability.
+    pub logprob: f32,
+    /// The likeliest tokens with theirs, best first.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Logprob of `token` and of the `top` likeliest tokens behind a row; ids from `allowed` on do not
+/// count. Ties go to the lowest id. From the row's candidates where they hold all of these.
+///
+/// # Errors
+/// [`Error::Unread`] when the device fails.
+pub fn logprob_of(
+    logits: &mut dyn Logits,
+    row: usize,
+    allowed: usize,
+    token: u32,
+    top: usize,
+) -> Result<TokenLogprob, Error> {
+    if let Some(known) = logits.candidates(row)
+        && let Some(index) = known.ids.iter().position(|id| *id == token)
+        && (top <= known.ids.len() || known.complete)
+        && known.log_sum_exp.is_finite()
+    {
+        let pairs = known.ids.iter().copied().zip(known.logits.iter().copied());
+        let pairs = pairs.take(top).collect();
+        return Ok(TokenLogprob::new(
+            known.logits[index],
+            pairs,
+            known.log_sum_exp,
+        ));
+    }
+    let whole = logits.whole(row)?;
+    let whole = &whole[..allowed.min(whole.len())];
+    let largest = whole.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = whole
+        .iter()
+        .map(|&logit| f64::from(logit - largest).exp())
+        .sum();
+    let chosen = whole.get(token as usize).copied();
+    Ok(TokenLogprob::new(
+        chosen.unwrap_or(f32::NEG_INFINITY),
+        likeliest(whole, top),
+        f64::from(largest) + sum.ln(),
+    ))
+}
+
+impl TokenLogprob {
+    /// From logits; no probability is above 1.
+    fn new(logit: f32, top: Vec<(u32, f32)>, log_sum_exp: f64) -> Self {
+        let logprob = |logit: f32| ((f64::from(logit) - log_sum_exp) as f32).min(0.0);
+        Self {
+            logprob: logprob(logit),
+            top: top
+                .into_iter()
+                .map(|(token, logit)| (token, logprob(logit)))
+                .collect(),
+        }
+    }
+}
+
+/// The `count` largest logits, largest first.
+fn likeliest(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
+    let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
+    if count == 0 {
+        return best;
+    }
+    for (token, &logit) in (0..).zip(logits) {
+        let full = best.len() == count;
+        if full && best.last().is_some_and(|(_, least)| logit <= *least) {
+            continue;
+        }
+        let place = best.partition_point(|(_, other)| *other >= logit);
+        best.insert(place, (token, logit));
+        best.truncate(count);
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+    use crate::{Candidates, WholeRows};
+
+    fn of_row(logits: &[f32], allowed: usize, token: u32, top: usize) -> TokenLogprob {
+        let mut rows = WholeRows::new(logits, logits.len());
+        logprob_of(&mut rows, 0, allowed, token, top).unwrap()
+    }
+
+    #[test]
+    fn logprobs_are_those_of_the_softmax() {
+        let logits = [1.0, 3.0, 2.0, 3.0, 90.0];
+        let sum: f32 = logits[..4].iter().map(|logit: &f32| logit.exp()).sum();
+        let expected = |logit: f32| (logit.exp() / sum).ln();
+        let found = of_row(&logits, 4, 2, 3);
+        assert!((found.logprob - expected(2.0)).abs() < 1e-6);
+        let tokens: Vec<u32> = found.top.iter().map(|(token, _)| *token).collect();
+        assert_eq!(tokens, [1, 3, 2]);
+        assert!((found.top[0].1 - expected(3.0)).abs() < 1e-6);
+        assert_eq!(of_row(&logits, 4, 0, 0).top, []);
+        assert_eq!(of_row(&logits, 4, 0, 9).top.len(), 4);
+    }
+
+    #[test]
+    fn large_logits_stay_finite() {
+        let found = of_row(&[3e4, -3e4, f32::NEG_INFINITY], 3, 0, 2);
+        assert_eq!(found.logprob, 0.0);
+        assert_eq!(found.top[1].0, 1);
+        assert!(found.top[1].1.is_finite());
+        let none = of_row(&[0.0, f32::NEG_INFINITY], 2, 1, 0);
+        assert_eq!(none.logprob, f32::NEG_INFINITY);
+    }
+
+    /// Two candidates of a row, and how often the whole row was asked for.
+    struct Two<'a>(&'a [f32], usize);
+
+    impl Logits for Two<'_> {
+        fn candidates(&self, _: usize) -> Option<Candidates<'_>> {
+            Some(Candidates {
+                ids: &[2, 0],
+                logits: &[2.0, 1.0],
+                log_sum_exp: self.0.iter().map(|l| f64::from(*l).exp()).sum::<f64>().ln(),
+                complete: false,
+            })
+        }
+
+        fn whole(&mut self, _: usize) -> Result<Cow<'_, [f32]>, Error> {
+            self.1 += 1;
+            Ok(Cow::Borrowed(self.0))
+        }
+    }
+
+    #[test]
+    fn candidates_tell_as_much_as_they_hold() {
+        let logits = [1.0, 0.5, 2.0, -1.0];
+        for (token, top, whole) in [(0, 2, 0), (2, 1, 0), (0, 3, 1), (1, 0, 1)] {
+            let mut rows = Two(&logits, 0);
+            let found = logprob_of(&mut rows, 0, 4, token, top).unwrap();
+            assert_eq!(rows.1, whole);
+            let expected = of_row(&logits, 4, token, top);
+            assert!((found.logprob - expected.logprob).abs() < 1e-6);
+            assert_eq!(found.top.len(), top);
+            for (one, other) in found.top.iter().zip(&expected.top) {
+                assert_eq!(one.0, other.0);
+                assert!((one.1 - other.1).abs() < 1e-6);
+            }
+        }
+    }
+}
