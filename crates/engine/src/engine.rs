@@ -6,7 +6,7 @@ use volley_ops::{Batch, Ops};
 
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::handle::{Heartbeat, Queue, Shared};
+use crate::handle::{Heartbeat, Queue, Shared, Stopped};
 use crate::layout::Layout;
 use crate::proposers::{DflashProposer, NoProposer, TargetRank};
 use crate::ranks::{RankGroup, panic_text};
@@ -118,10 +118,11 @@ fn live(mut scheduler: Scheduler, shared: &Shared) {
             (reason, Stop::Failed(text))
         }
     };
-    if stop != Stop::Cancelled {
+    let failed = stop != Stop::Cancelled;
+    if failed {
         tracing::error!("the engine stops: {reason}");
     }
     // Nothing else writes it, and only once.
-    let _ = shared.stopped.set(reason);
+    let _ = shared.stopped.set(Stopped { reason, failed });
     scheduler.stop(stop);
 }

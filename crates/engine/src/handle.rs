@@ -25,10 +25,16 @@ pub(crate) struct Submission {
 pub(crate) struct Shared {
     pub(crate) info: EngineInfo,
     pub(crate) stats: Mutex<EngineStats>,
-    /// Why the engine has stopped.
-    pub(crate) stopped: OnceLock<String>,
+    pub(crate) stopped: OnceLock<Stopped>,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) queue: Queue,
+}
+
+/// How an engine has ended.
+pub(crate) struct Stopped {
+    pub(crate) reason: String,
+    /// Whether nobody asked for it.
+    pub(crate) failed: bool,
 }
 
 /// Places for requests that wait; the channel itself is unbounded, so that the scheduler can look
@@ -111,7 +117,8 @@ impl EngineHandle {
         self.submissions.try_send(submission).map_err(|_| {
             self.shared.queue.leave();
             let reason = self.shared.stopped.get();
-            EngineError::Stopped(reason.map_or("shut down", |s| s).to_string())
+            let reason = reason.map_or("shut down", |stopped| &stopped.reason);
+            EngineError::Stopped(reason.to_string())
         })?;
         Ok(receiver)
     }
@@ -156,6 +163,13 @@ impl EngineHandle {
     /// Whether the engine runs and its current step is not stuck.
     pub fn alive(&self) -> bool {
         self.shared.stopped.get().is_none() && !self.shared.heartbeat.stalled()
+    }
+
+    /// Why the engine has ended though nobody asked it to. Every request has had its error by
+    /// then, or gets it at once; nothing but a new start helps.
+    pub fn failure(&self) -> Option<&str> {
+        let stopped = self.shared.stopped.get()?;
+        stopped.failed.then_some(&*stopped.reason)
     }
 
     /// Ends the engine after its current step; requests that have not ended are cancelled.

@@ -89,6 +89,9 @@ impl Scheduler {
             if !plan.is_empty() {
                 self.step(plan)?;
             }
+            if cfg!(debug_assertions) {
+                self.check_integrity()?;
+            }
         }
         Ok(())
     }

@@ -242,6 +242,7 @@ fn a_shut_down_engine_cancels_and_refuses() {
     assert_eq!(wait(&running).terminal.stop, Stop::Cancelled);
     assert_eq!(wait(&waiting).terminal.stop, Stop::Cancelled);
     assert!(!engine.alive());
+    assert_eq!(engine.failure(), None);
     let refused = engine.submit(greedy(prompt(0, 5), 5)).unwrap_err();
     assert!(matches!(refused, EngineError::Stopped(_)), "{refused}");
     engine.shutdown();

@@ -90,6 +90,11 @@ fn a_lost_rank_ends_the_engine_with_an_error_for_all() {
         }
         assert!(began.elapsed() < Duration::from_secs(30));
         assert!(!engine.alive());
+        assert!(
+            engine
+                .failure()
+                .is_some_and(|reason| reason.contains("rank"))
+        );
         let refused = engine.submit(greedy(prompt(1, 5), 5)).unwrap_err();
         assert!(matches!(refused, EngineError::Stopped(_)), "{refused}");
         engine.shutdown();

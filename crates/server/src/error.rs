@@ -37,6 +37,9 @@ pub enum Error {
         /// Reason of the system.
         source: std::io::Error,
     },
+    /// The engine ended by itself.
+    #[error("the engine is lost: {0}")]
+    EngineLost(String),
     /// The system refuses a thread, a signal handler or the like.
     #[error("cannot run the server: {0}")]
     Io(#[from] std::io::Error),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use axum::serve::ListenerExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use volley_engine::EngineHandle;
 
 use crate::app::{App, router};
 use crate::error::{Error, Result};
@@ -61,13 +62,18 @@ impl Server {
 
     /// Serves until SIGINT or SIGTERM. Then no more requests are taken, running answers may end
     /// within the limit, and those left are cut off with an error; a second signal cuts at once.
+    /// A lost engine ends it too, with an error.
     pub fn run(self, model: ServedModel, options: ServerOptions) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
+        let engine = model.engine.clone();
         let result = runtime.block_on(self.serve(model, options));
         runtime.shutdown_timeout(Duration::from_secs(1));
-        result
+        match engine.failure() {
+            Some(reason) => Err(Error::EngineLost(reason.to_owned())),
+            None => result,
+        }
     }
 
     async fn serve(self, model: ServedModel, options: ServerOptions) -> Result<()> {
@@ -77,7 +83,7 @@ impl Server {
                 tracing::debug!("TCP_NODELAY: {error}");
             }
         });
-        let mut signals = signals()?;
+        let mut signals = signals(app.model.engine.clone())?;
         let mut first = signals.clone();
         let drain = {
             let app = Arc::clone(&app);
@@ -108,21 +114,31 @@ impl Server {
     }
 }
 
-/// Counts the signals that ask the process to end.
-fn signals() -> Result<watch::Receiver<u32>> {
+/// Counts what asks the process to end: signals, and the loss of the engine.
+fn signals(engine: EngineHandle) -> Result<watch::Receiver<u32>> {
     let (count, receiver) = watch::channel(0);
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
+        let mut lost = pin!(lost(engine));
+        let mut known = false;
         loop {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
+                () = &mut lost, if !known => known = true,
             }
             count.send_modify(|count| *count += 1);
         }
     });
     Ok(receiver)
+}
+
+/// Returns once, when the engine has failed.
+async fn lost(engine: EngineHandle) {
+    while engine.failure().is_none() {
+        sleep(Duration::from_millis(100)).await;
+    }
 }
 
 async fn wait(signals: &mut watch::Receiver<u32>, count: u32) {
