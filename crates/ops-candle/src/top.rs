@@ -34,7 +34,7 @@ fn ranked(logits: &[f32]) -> Vec<u32> {
         columns.select_nth_unstable_by(CANDIDATES - 1, |a, b| key(b).cmp(&key(a)));
         columns.truncate(CANDIDATES);
     }
-    columns.sort_unstable_by(|a, b| key(b).cmp(&key(a)));
+    columns.sort_unstable_by_key(|column| std::cmp::Reverse(key(column)));
     columns
 }
 

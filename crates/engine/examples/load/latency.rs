@@ -8,7 +8,7 @@ use volley_engine::{EngineHandle, EngineOptions};
 use crate::demo::{Demo, Result, percentile, wait};
 
 const TURNS: usize = 10;
-const CEILING: Duration = Duration::from_millis(50);
+const CEILING: Duration = Duration::from_millis(150);
 const LONG: usize = 3500;
 
 pub fn measure(demo: &Demo) -> Result<Value> {

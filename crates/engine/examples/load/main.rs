@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let all = json!({
         "what": "load, soak and latency of one engine, demo pair with DFlash, CPU",
         "command": command,
-        "build": if cfg!(debug_assertions) { "dev profile, optimised" } else { "release" },
+        "debug_assertions": cfg!(debug_assertions),
         "version": env!("CARGO_PKG_VERSION"),
         "processors": std::thread::available_parallelism()?.get(),
         "latency": latency,

@@ -52,7 +52,7 @@ pub fn measure(demo: &Demo, time: Duration) -> Result<Value> {
         }
         while Instant::now() < end {
             std::thread::sleep(Duration::from_secs(5).min(end - Instant::now()));
-            memory.push(resident_mib()?);
+            memory.push(resident_mib()?.round());
         }
         Ok(())
     })?;
@@ -71,7 +71,9 @@ pub fn measure(demo: &Demo, time: Duration) -> Result<Value> {
         "mixed": of(&counts.mixed),
         "tokens_per_second": of(&counts.tokens) as f64 / time.as_secs_f64(),
         "update_gap_ms": {"p50": percentile(&mut gaps, 0.5), "p99": percentile(&mut gaps, 0.99)},
-        "resident_mib_every_5_s": memory.iter().map(|mib| mib.round()).collect::<Vec<_>>(),
+        "steps_with_streams": stats.gaps,
+        "of_these_longer_than_150_ms": stats.late_gaps,
+        "resident_mib_every_5_s": memory,
         "after": {
             "running": stats.running,
             "waiting": stats.waiting,
