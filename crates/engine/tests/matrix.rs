@@ -36,6 +36,7 @@ fn start(case: Case, checkpoints: usize) -> EngineHandle {
         speculation: case.speculation,
         max_running: case.company,
         checkpoints,
+        cache_blocks: Some(200),
         ..EngineOptions::default()
     };
     let open = |part| Checkpoint::open(&demo(part)).unwrap();
