@@ -1,8 +1,8 @@
 //! `volley chat`.
 
-use clap::Args;
 use std::io::{BufRead, IsTerminal, Write};
 
+use clap::Args;
 use serde_json::{Value, json};
 use volley_protocol::openai::ChatRequest;
 use volley_protocol::parser::Aggregate;

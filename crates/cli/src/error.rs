@@ -22,6 +22,9 @@ pub enum Error {
     /// A request was refused.
     #[error(transparent)]
     Request(#[from] volley_protocol::ApiError),
+    /// A replayed request was refused; its response is printed.
+    #[error("the request is refused with status {0}")]
+    Refused(u16),
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {

@@ -1,12 +1,12 @@
 //! `volley generate`.
 
-use clap::Args;
 use std::io::{Read, Write};
 
+use clap::Args;
 use serde_json::{Value, json};
 use volley_engine::Usage;
 use volley_protocol::openai::{ChatRequest, SamplingFields};
-use volley_protocol::parser::{Aggregate, InitialState, OutputParser, ParserConfig};
+use volley_protocol::parser::{Aggregate, InitialState, ParserConfig};
 use volley_server::{Generation, Prepared, ServedModel};
 
 use crate::args::{ModelArgs, SamplingArgs};
@@ -94,15 +94,19 @@ fn raw(model: &ServedModel, prompt: &str, args: &GenerateArgs) -> Result<Prepare
         ..SamplingFields::default()
     };
     let request = model.request(model.encode(&[prompt.to_owned()])?, &fields)?;
-    let parser = OutputParser::new(ParserConfig {
+    let parser = ParserConfig {
         initial: InitialState::ThinkClosed,
         tools: Vec::new(),
         parallel_tool_calls: true,
         stop: Vec::new(),
         tag_ids: model.tokenizer.tags(),
         call_id_prefix: String::new(),
-    });
-    Ok(Prepared { request, parser })
+    };
+    Ok(Prepared {
+        request,
+        parser,
+        opens_prompt: true,
+    })
 }
 
 fn print_chat(mut generation: Generation) -> Result<()> {

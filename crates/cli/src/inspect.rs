@@ -1,8 +1,8 @@
 //! `volley inspect`.
 
-use clap::Args;
 use std::io::Write;
 
+use clap::Args;
 use volley_model::inspect;
 
 use crate::demo;

@@ -1,4 +1,4 @@
-//! The binary `volley`: serve, chat, generate, inspect, bench.
+//! The binary `volley`: serve, chat, generate, inspect, replay, bench.
 
 mod args;
 mod bench;
@@ -9,6 +9,7 @@ mod error;
 mod generate;
 mod inspect;
 mod load;
+mod replay;
 mod serve;
 mod terminal;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench::run(args),
     };
     match result {

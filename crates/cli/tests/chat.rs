@@ -95,7 +95,10 @@ fn streamed_and_whole_answers_agree_and_are_right() {
     let mut chunks = server.stream(body);
     let last = chunks.pop().unwrap();
     assert_eq!(last["choices"], json!([]));
-    assert_eq!(&last["usage"], usage);
+    // The second time the prompt may come from the cache.
+    for name in ["total_tokens", "completion_tokens_details"] {
+        assert_eq!(last["usage"][name], usage[name]);
+    }
     assert!(
         chunks
             .iter()

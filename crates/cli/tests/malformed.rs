@@ -68,7 +68,7 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("min_tokens", "-1", "min_tokens"),
     ("ignore_eos", "1", "ignore_eos"),
     ("seed", "\"1\"", "seed"),
-    ("n", "2", "n"),
+    ("n", "9", "n"),
     ("n", "0", "n"),
     ("stop", "3", "stop"),
     ("stop", "[\"\"]", "stop[0]"),
@@ -221,8 +221,10 @@ fn requests_that_break_the_rules_of_http() {
         415,
         None,
     );
+    let packed = [json_type, ("content-encoding", "br")];
+    check("compressed", &post(&packed, good.as_bytes()), 415, None);
     let zipped = [json_type, ("content-encoding", "gzip")];
-    check("compressed", &post(&zipped, good.as_bytes()), 415, None);
+    check("not gzip", &post(&zipped, good.as_bytes()), 400, None);
     check(
         "not UTF-8",
         &post(&[json_type], b"{\"messages\": \"\xff\"}"),

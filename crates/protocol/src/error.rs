@@ -167,6 +167,13 @@ impl ApiError {
         )
     }
 
+    /// 408: the body does not come.
+    pub fn slow_body(limit_s: f64) -> Self {
+        let message = format!("No more of the request body came within {limit_s} s.");
+        let kind = ErrorKind::InvalidRequestError;
+        Self::new(408, kind, "request_timeout", message)
+    }
+
     /// 413: the body is over the limit.
     pub fn request_too_large(limit_bytes: usize) -> Self {
         let message = format!("The request body is larger than the limit of {limit_bytes} bytes.");
@@ -193,6 +200,15 @@ impl ApiError {
     pub fn queue_full(retry_after_s: u32) -> Self {
         let message = format!("Too many requests are waiting; retry in {retry_after_s} s.");
         Self::new(429, ErrorKind::RateLimitError, "queue_full", message).after(retry_after_s)
+    }
+
+    /// 429: the key has as many requests under way as it may.
+    pub fn too_many_of_key(limit: usize, retry_after_s: u32) -> Self {
+        let message = format!(
+            "This API key has {limit} requests under way, which is its limit; retry in {retry_after_s} s."
+        );
+        let kind = ErrorKind::RateLimitError;
+        Self::new(429, kind, "concurrency_limit", message).after(retry_after_s)
     }
 
     /// 500: the engine failed while it worked on this request.

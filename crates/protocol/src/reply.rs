@@ -10,7 +10,7 @@ use crate::logprobs::TokenLogprob;
 use crate::openai::Usage;
 use crate::parser::{Aggregate, FinishReason};
 
-pub use crate::step::{Step, StepParser};
+pub use crate::step::{Origin, Step, StepParser};
 
 /// One server-sent event.
 #[derive(Clone, Debug, PartialEq, Eq)]

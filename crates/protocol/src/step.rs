@@ -2,8 +2,23 @@
 
 use std::collections::VecDeque;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::logprobs::TokenLogprob;
 use crate::parser::{Delta, End, OutputParser, ParserConfig};
+
+/// How a token came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Drafted, and accepted by the target.
+    Accepted,
+    /// From the target itself: after the accepted drafts, or without any.
+    Bonus,
+    /// The only one that the output's format allows.
+    Forced,
+}
 
 /// What one step of the engine brings for one choice, after the parser.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,6 +27,8 @@ pub struct Step {
     pub deltas: Vec<Delta>,
     /// Tokens whose text came out in these deltas, if logprobs are wanted.
     pub logprobs: Vec<TokenLogprob>,
+    /// How the tokens of each delta came, if that is wanted; else empty.
+    pub origins: Vec<Origin>,
     /// With the finish: the stop string that was hit.
     pub stop_string: Option<String>,
 }

@@ -161,6 +161,7 @@ impl ChunkBuilder {
                 delta,
                 logprobs: None,
                 finish_reason: None,
+                origin: None,
             }],
             usage: None,
         }
@@ -283,12 +284,18 @@ impl Builder for ChatBuilder {
     fn step(&mut self, choice: usize, step: &Step, usage: Usage) -> Vec<Event> {
         let builder = &self.chunks[choice];
         let mut logprobs = step.logprobs.as_slice();
-        let chunks = step.deltas.iter().filter_map(|delta| match delta {
-            // All tokens of the step go with its first text.
-            Delta::Content(text) if self.logprobs => {
-                Some(builder.content(text.clone(), std::mem::take(&mut logprobs)))
+        let chunks = step.deltas.iter().enumerate().filter_map(|(i, delta)| {
+            let mut chunk = match delta {
+                // All tokens of the step go with its first text.
+                Delta::Content(text) if self.logprobs => {
+                    builder.content(text.clone(), std::mem::take(&mut logprobs))
+                }
+                delta => builder.delta(delta.clone())?,
+            };
+            if let Some(choice) = chunk.choices.first_mut() {
+                choice.origin = step.origins.get(i).copied();
             }
-            delta => builder.delta(delta.clone()),
+            Some(chunk)
         });
         chunks.map(|chunk| self.event(chunk, usage)).collect()
     }

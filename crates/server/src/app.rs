@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::http::{Method, Uri};
-use axum::middleware;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderName, Method, Uri};
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use volley_protocol::ApiError;
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
+use volley_protocol::{ApiError, Surface, openapi};
 
-use crate::http::{Failure, with_request_id};
-use crate::routes;
-use crate::served::ServedModel;
+use crate::http::{Failure, authorize, frame};
+use crate::metrics::Metrics;
+use crate::options::ServerOptions;
+use crate::routes::{generate, models, page, service, stored, tokens};
+use crate::served::{FEATURES, ServedModel};
+use crate::store::ResponseStore;
 
 /// Seconds after which a client may ask a busy or ending server again.
 pub const RETRY_AFTER_S: u32 = 2;
@@ -21,8 +27,14 @@ pub const RETRY_AFTER_S: u32 = 2;
 pub struct App {
     /// The one model.
     pub model: ServedModel,
-    /// Largest request body.
-    pub max_body_bytes: usize,
+    /// Limits and switches.
+    pub options: ServerOptions,
+    /// Counts and times.
+    pub metrics: Arc<Metrics>,
+    /// Kept responses.
+    pub responses: ResponseStore,
+    /// The OpenAPI document.
+    pub openapi: String,
     /// Start of the server, Unix seconds.
     pub started: u64,
     draining: AtomicBool,
@@ -30,10 +42,13 @@ pub struct App {
 
 impl App {
     /// An application that takes requests.
-    pub fn new(model: ServedModel, max_body_bytes: usize) -> Self {
+    pub fn new(model: ServedModel, options: ServerOptions) -> Self {
         Self {
             model,
-            max_body_bytes,
+            responses: ResponseStore::new(options.max_stored_responses),
+            options,
+            metrics: Arc::new(Metrics::new()),
+            openapi: openapi::document(&FEATURES, env!("CARGO_PKG_VERSION")).to_string(),
             started: unix_seconds(),
             draining: AtomicBool::new(false),
         }
@@ -51,6 +66,18 @@ impl App {
         }
         Ok(())
     }
+
+    /// Why a request had better go elsewhere now.
+    pub fn not_ready(&self) -> Option<&'static str> {
+        if self.draining.load(Ordering::Acquire) {
+            return Some("shutting down");
+        }
+        if !self.model.engine.alive() {
+            return Some("engine stopped or stalled");
+        }
+        let full = self.model.engine.stats().waiting >= self.options.max_waiting;
+        full.then_some("queue full")
+    }
 }
 
 /// Unix time in seconds.
@@ -62,18 +89,41 @@ pub fn unix_seconds() -> u64 {
 
 /// All routes. Those of the API exist with and without `/v1`, and with a slash at the end.
 pub fn router(app: Arc<App>) -> Router {
-    let router = Router::new()
-        .route("/", get(routes::service::root))
-        .route("/health", get(routes::service::health))
-        .route("/version", get(routes::service::version));
-    let router = api(router, "/chat/completions", post(routes::chat::complete));
-    let router = api(router, "/models", get(routes::models::list));
+    let kept = get(stored::get).delete(stored::delete);
+    let mut router = Router::new()
+        .route("/", get(page::html))
+        .route("/page.css", get(page::css))
+        .route("/page.js", get(page::js))
+        .route("/health", get(service::health))
+        .route("/health/ready", get(service::ready))
+        .route("/ready", get(service::ready))
+        .route("/version", get(service::version))
+        .route("/metrics", get(service::metrics))
+        .route("/openapi.json", get(service::openapi));
+    for (path, methods) in [
+        ("/chat/completions", generate::route(Surface::Chat)),
+        ("/completions", generate::route(Surface::Completions)),
+        ("/responses", generate::route(Surface::Responses)),
+        ("/responses/{id}", kept),
+        ("/messages", generate::route(Surface::Messages)),
+        ("/messages/count_tokens", post(tokens::count)),
+        ("/tokenize", post(tokens::tokenize)),
+        ("/detokenize", post(tokens::detokenize)),
+        ("/models", get(models::list)),
+    ] {
+        router = api(router, path, methods);
+    }
     router
-        .route("/v1/models/{*id}", get(routes::models::one))
-        .route("/models/{*id}", get(routes::models::one))
+        .route("/v1/models/{*id}", get(models::one))
+        .route("/models/{*id}", get(models::one))
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn(with_request_id))
+        // The limit is in the options, and its error has the API's shape.
+        .layer(DefaultBodyLimit::disable())
+        .layer(map_response(shaped))
+        .layer(from_fn_with_state(Arc::clone(&app), authorize))
+        .layer(from_fn_with_state(Arc::clone(&app), frame))
+        .layer(cors(&app.options))
         .with_state(app)
 }
 
@@ -85,6 +135,26 @@ fn api(router: Router<Arc<App>>, path: &str, methods: MethodRouter<Arc<App>>) ->
     })
 }
 
+fn cors(options: &ServerOptions) -> CorsLayer {
+    let origins = options.allowed_origins.clone();
+    let all = origins.iter().any(|origin| origin == "*");
+    CorsLayer::new()
+        .allow_origin(match all {
+            true => AllowOrigin::any(),
+            false => AllowOrigin::list(origins),
+        })
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
+        .allow_headers(match all {
+            true => AllowHeaders::any(),
+            false => AllowHeaders::mirror_request(),
+        })
+        .expose_headers([
+            HeaderName::from_static("x-request-id"),
+            HeaderName::from_static("request-id"),
+        ])
+        .max_age(Duration::from_secs(600))
+}
+
 async fn unknown_path(uri: Uri) -> Failure {
     let shown: String = uri.path().chars().take(200).collect();
     Failure(ApiError::unknown_path(&shown))
@@ -92,4 +162,21 @@ async fn unknown_path(uri: Uri) -> Failure {
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Failure {
     Failure(ApiError::method_not_allowed(method.as_str(), uri.path()))
+}
+
+/// Errors of the framework, such as a path that is no UTF-8, get the shape of the API's.
+async fn shaped(response: Response) -> Response {
+    let status = response.status();
+    let ours = response.extensions().get::<ApiError>().is_some();
+    let headers = response.headers();
+    let is_json = headers
+        .get("content-type")
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    if ours || is_json || !status.is_client_error() {
+        return response;
+    }
+    let mut error = ApiError::malformed_body("it cannot be read");
+    error.status = status.as_u16();
+    error.message = format!("The request is not valid: {status}.");
+    Failure(error).into_response()
 }

@@ -1,17 +1,34 @@
-//! HTTP rules shared by all routes: error bodies, request bodies, request ids (API 1.0, 1.1).
+//! HTTP rules shared by all routes: ids of requests, who asks, the shape of errors (API 1.0, 1.1).
+
+use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
-use volley_protocol::ApiError;
+use volley_protocol::{ApiError, Surface};
+
+use crate::app::App;
+use crate::keys::Key;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// An error on its way to the client.
+/// Paths that need no key: whether the server lives, what it is, and the page that asks for a key.
+const OPEN_PATHS: &[&str] = &[
+    "/",
+    "/health",
+    "/health/ready",
+    "/openapi.json",
+    "/page.css",
+    "/page.js",
+    "/ready",
+    "/version",
+];
+
+/// An error on its way to the client. [`frame`] writes its body.
 #[derive(Debug)]
 pub struct Failure(pub ApiError);
 
@@ -26,7 +43,7 @@ impl IntoResponse for Failure {
         let Self(error) = self;
         let status =
             StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = json(status, error.to_json().to_string());
+        let mut response = status.into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = error.retry_after_s {
             headers.insert(header::RETRY_AFTER, seconds.into());
@@ -35,6 +52,10 @@ impl IntoResponse for Failure {
             // The clients' libraries would send the same request twice more.
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(error);
         response
     }
 }
@@ -45,61 +66,81 @@ pub fn json(status: StatusCode, body: String) -> Response {
     (status, [kind], body).into_response()
 }
 
-/// Reads a JSON body: 413 beyond `limit` bytes, 415 for another encoding, or for another content
-/// type unless the body is JSON all the same (curl sends a form's type).
-pub async fn read_json(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
-    let (parts, body) = request.into_parts();
-    let encoding = header_text(&parts.headers, header::CONTENT_ENCODING);
-    if !matches!(encoding, None | Some("" | "identity")) {
-        return Err(ApiError::unsupported_media(
-            "compressed bodies are not read; send it with Content-Encoding: identity",
-        ));
-    }
-    let announced = header_text(&parts.headers, header::CONTENT_LENGTH);
-    let announced = announced.and_then(|text| text.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > limit as u64) {
-        return Err(ApiError::request_too_large(limit));
-    }
-    let bytes = collect(body, limit).await?;
-    let kind = header_text(&parts.headers, header::CONTENT_TYPE).unwrap_or("application/json");
-    let essence = kind.split(';').next().unwrap_or_default().trim();
-    let is_json = essence.eq_ignore_ascii_case("application/json");
-    if !is_json && serde_json::from_slice::<serde_json::Value>(&bytes).is_err() {
-        let shown: String = kind.chars().take(100).collect();
-        return Err(ApiError::unsupported_media(&format!("it is {shown:?}")));
-    }
-    Ok(bytes)
-}
-
-async fn collect(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
-    let mut bytes = Vec::new();
-    let mut chunks = body.into_data_stream();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| {
-            ApiError::malformed_body(format_args!("it cannot be read: {error}"))
-        })?;
-        if bytes.len() + chunk.len() > limit {
-            return Err(ApiError::request_too_large(limit));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes)
-}
-
-/// The id of a request: the client's own if it is short and plain, else a random one.
+/// Who asks.
 #[derive(Clone, Debug)]
-pub struct RequestId(pub String);
+pub struct Caller {
+    /// Id of the request: the client's own if it is short and plain, else a random one.
+    pub id: String,
+    /// The key, on a server that has keys.
+    pub key: Option<Arc<Key>>,
+}
 
-/// Gives each request an id, and returns it in `x-request-id`.
-pub async fn with_request_id(mut request: Request, next: Next) -> Response {
+impl Caller {
+    /// Name of the key.
+    pub fn key_name(&self) -> Option<&str> {
+        self.key.as_ref().map(|key| key.name())
+    }
+}
+
+/// Gives each request an id and returns it, writes errors in the shape of the surface that the
+/// path belongs to, and counts the response.
+pub async fn frame(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let own = header_text(request.headers(), REQUEST_ID).filter(|id| is_plain(id));
     let id = own.map_or_else(|| random_id("req_"), str::to_owned);
-    request.extensions_mut().insert(RequestId(id.clone()));
+    let surface = surface_of(request.uri().path());
+    let method = request.method().clone();
+    let pattern = request.extensions().get::<MatchedPath>();
+    let pattern = pattern.map_or("other", MatchedPath::as_str).to_owned();
+    let caller = Caller {
+        id: id.clone(),
+        key: None,
+    };
+    request.extensions_mut().insert(caller);
     let mut response = next.run(request).await;
+    if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        let body = surface.error_body(&error, Some(&id)).to_string();
+        *response.body_mut() = Body::from(body);
+        let kind = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
     if let Ok(value) = HeaderValue::from_str(&id) {
+        if surface == Surface::Messages {
+            response
+                .headers_mut()
+                .insert(ANTHROPIC_REQUEST_ID, value.clone());
+        }
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    let status = response.status().as_u16();
+    app.metrics.response(&pattern, method.as_str(), status);
     response
+}
+
+/// Lets only those through who bring a key, if the server has keys.
+pub async fn authorize(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let keys = &app.options.keys;
+    let path = request.uri().path();
+    let is_open = OPEN_PATHS.contains(&path) || (path == "/metrics" && app.options.open_metrics);
+    if keys.is_empty() || is_open {
+        return next.run(request).await;
+    }
+    let Some(key) = keys.find(request.headers()) else {
+        return Failure(ApiError::invalid_api_key()).into_response();
+    };
+    if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
+        caller.key = Some(key);
+    }
+    next.run(request).await
+}
+
+/// The surface whose errors a path has.
+pub fn surface_of(path: &str) -> Surface {
+    let path = path.strip_prefix("/v1").unwrap_or(path);
+    match path == "/messages" || path.starts_with("/messages/") {
+        true => Surface::Messages,
+        false => Surface::Chat,
+    }
 }
 
 /// `prefix` and 96 random bits.
@@ -113,7 +154,8 @@ fn is_plain(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.bytes().all(plain)
 }
 
-fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+/// The text of a header.
+pub fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
@@ -127,7 +169,7 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(a.len(), 28);
         assert!(is_plain(&a));
-        for bad in ["", "a b", "a\"b", &"x".repeat(129)] {
+        for bad in ["", "a b", "a\"b", "a/b", &"x".repeat(129)] {
             assert!(!is_plain(bad), "{bad}");
         }
     }
@@ -137,9 +179,20 @@ mod tests {
         let response = Failure(ApiError::queue_full(3)).into_response();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()["retry-after"], "3");
-        assert_eq!(response.headers()["content-type"], "application/json");
         assert!(!response.headers().contains_key("x-should-retry"));
         let response = Failure(ApiError::engine_failure("x")).into_response();
         assert_eq!(response.headers()["x-should-retry"], "false");
+        let response = Failure(ApiError::invalid_api_key()).into_response();
+        assert_eq!(response.headers()["www-authenticate"], "Bearer");
+    }
+
+    #[test]
+    fn paths_have_the_errors_of_their_surface() {
+        for path in ["/v1/messages", "/messages/", "/v1/messages/count_tokens"] {
+            assert_eq!(surface_of(path), Surface::Messages, "{path}");
+        }
+        for path in ["/v1/chat/completions", "/v1/messagesx", "/", "/metrics"] {
+            assert_eq!(surface_of(path), Surface::Chat, "{path}");
+        }
     }
 }

@@ -1,12 +1,16 @@
 //! The life of the server: bind, serve, drain, end.
 
-use std::future::IntoFuture;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::ListenerExt;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -14,30 +18,20 @@ use volley_engine::EngineHandle;
 
 use crate::app::{App, router};
 use crate::error::{Error, Result};
+use crate::loading::Loading;
+use crate::options::ServerOptions;
 use crate::served::ServedModel;
 
-/// Limits of a server.
-#[derive(Clone, Copy, Debug)]
-pub struct ServerOptions {
-    /// Largest request body.
-    pub max_body_bytes: usize,
-    /// Time for running answers to end after the first signal.
-    pub drain_limit: Duration,
-}
+/// Most header lines of a request; more are refused with status 431.
+const MAX_HEADERS: usize = 100;
+/// Most bytes of a request's head; more are refused with status 431.
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            max_body_bytes: 64 << 20,
-            drain_limit: Duration::from_secs(10),
-        }
-    }
-}
-
-/// A server with an open port that does not answer yet.
+/// A server with an open port, on which it answers that the model is loading.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    loading: Option<Loading>,
 }
 
 impl Server {
@@ -47,7 +41,12 @@ impl Server {
             let listener = TcpListener::bind((host, port))?;
             listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
-            Ok(Self { listener, address })
+            let loading = Loading::begin(listener.try_clone()?);
+            Ok(Self {
+                listener,
+                address,
+                loading: Some(loading),
+            })
         };
         open().map_err(|source| Error::Bind {
             address: format!("{host}:{port}"),
@@ -58,6 +57,11 @@ impl Server {
     /// The address, with the port chosen.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The model is there: requests are no longer refused, but wait for [`run`](Self::run).
+    pub fn loaded(&mut self) {
+        self.loading = None;
     }
 
     /// Serves until SIGINT or SIGTERM. Then no more requests are taken, running answers may end
@@ -76,41 +80,101 @@ impl Server {
         }
     }
 
-    async fn serve(self, model: ServedModel, options: ServerOptions) -> Result<()> {
-        let app = Arc::new(App::new(model, options.max_body_bytes));
-        let listener = tokio::net::TcpListener::from_std(self.listener)?.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!("TCP_NODELAY: {error}");
-            }
-        });
+    async fn serve(mut self, model: ServedModel, options: ServerOptions) -> Result<()> {
+        self.loaded();
+        if options.keys.is_empty() && !self.address.ip().is_loopback() {
+            tracing::warn!(
+                "anyone who reaches {} may ask: there is no API key",
+                self.address
+            );
+        }
+        let drain_limit = options.drain_limit;
+        let app = Arc::new(App::new(model, options));
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let connections = Connections::new(&app);
         let mut signals = signals(app.model.engine.clone())?;
-        let mut first = signals.clone();
-        let drain = {
-            let app = Arc::clone(&app);
-            async move {
-                wait(&mut first, 1).await;
-                tracing::info!("ending: running answers have {:?}", options.drain_limit);
-                app.drain();
-            }
-        };
-        let serving = axum::serve(listener, router(Arc::clone(&app)));
-        let mut serving = pin!(serving.with_graceful_shutdown(drain).into_future());
+        tokio::select! {
+            () = connections.accept(&listener) => {}
+            () = wait(&mut signals, 1) => {}
+        }
+        tracing::info!("ending: running answers have {drain_limit:?}");
+        app.drain();
+        drop(listener);
+        let mut ending = tokio::spawn(connections.end());
         let cut = async {
-            wait(&mut signals, 1).await;
-            let _ = timeout(options.drain_limit, wait(&mut signals, 2)).await;
+            let _ = timeout(drain_limit, wait(&mut signals, 2)).await;
         };
         tokio::select! {
-            result = &mut serving => return result.map_err(Error::from),
+            _ = &mut ending => return Ok(()),
             () = cut => tracing::warn!("cutting off the answers that still run"),
         }
         let engine = app.model.engine.clone();
         let stop = tokio::task::spawn_blocking(move || engine.shutdown());
         let _ = timeout(Duration::from_secs(2), async {
             let _ = stop.await;
-            (&mut serving).await
+            let _ = ending.await;
         })
         .await;
         Ok(())
+    }
+}
+
+/// All open connections.
+struct Connections {
+    router: Router,
+    open: GracefulShutdown,
+    head_timeout: Duration,
+}
+
+impl Connections {
+    fn new(app: &Arc<App>) -> Self {
+        Self {
+            router: router(Arc::clone(app)),
+            open: GracefulShutdown::new(),
+            head_timeout: app.options.head_timeout,
+        }
+    }
+
+    /// Takes connections for ever.
+    async fn accept(&self, listener: &tokio::net::TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let connection = connection(
+                        stream,
+                        self.router.clone(),
+                        self.open.watcher(),
+                        self.head_timeout,
+                    );
+                    tokio::spawn(connection);
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: some will come back.
+                    tracing::error!("cannot take a connection: {error}");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until all connections have ended; each ends after its current response.
+    async fn end(self) {
+        self.open.shutdown().await;
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, open: Watcher, head_timeout: Duration) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!("TCP_NODELAY: {error}");
+    }
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_timeout)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = open.watch(connection).await {
+        tracing::debug!("a connection ended: {error}");
     }
 }
 

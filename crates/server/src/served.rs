@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use volley_engine::{Control, EngineError, EngineHandle, Request, SpeculateOptions};
-use volley_protocol::ApiError;
+use async_channel::Receiver;
+use volley_engine::{Control, EngineError, EngineHandle, Request, RequestUpdate, SpeculateOptions};
 use volley_protocol::messages::normalize;
-use volley_protocol::openai::{ChatRequest, SamplingFields};
-use volley_protocol::parser::{InitialState, OutputParser, ParserConfig};
-use volley_protocol::template::ChatTemplate;
+use volley_protocol::openai::SamplingFields;
+use volley_protocol::parser::ParserConfig;
+use volley_protocol::request::{RawPrompt, Speculative};
+use volley_protocol::template::{ChatTemplate, RenderOptions};
+use volley_protocol::{ApiError, Features, GenerationRequest};
 use volley_speculate::SamplingParams;
 
 use crate::app::RETRY_AFTER_S;
@@ -37,13 +39,30 @@ pub struct ServedModel {
     pub engine: EngineHandle,
 }
 
-/// A request ready for the engine.
+/// One choice ready for the engine.
 pub struct Prepared {
     /// For the engine.
     pub request: Request,
     /// For its output.
-    pub parser: OutputParser,
+    pub parser: ParserConfig,
+    /// It is the first choice of its prompt.
+    pub opens_prompt: bool,
 }
+
+/// What this server does beyond text, tools and sampling.
+pub const FEATURES: Features = Features {
+    max_choices: 8,
+    max_prompts: 64,
+    logprobs: false,
+    constraints: false,
+    forced_calls: false,
+    thinking_budget: false,
+    hidden_reasoning: true,
+    speculative: true,
+    echo: true,
+    continue_final_message: true,
+    stored_responses: true,
+};
 
 impl ServedModel {
     /// The name in answers.
@@ -62,31 +81,127 @@ impl ServedModel {
         }
     }
 
-    /// Renders and encodes a request, and fills in defaults. Takes time in proportion to the
-    /// prompt. Every failure is the client's: 400 or 404.
-    pub fn prepare(&self, chat: ChatRequest, call_id_prefix: String) -> Result<Prepared, ApiError> {
-        self.check_name(chat.model.as_deref())?;
-        let options = chat.render_options();
-        let fields = chat.sampling().clone();
-        let tools = chat.active_tools().to_vec();
-        let messages = normalize(chat.messages)?;
-        // Control tokens spelled in a message stay text: they must not end a turn or begin one.
+    /// Renders and encodes a request with one choice. As [`prepare_all`](Self::prepare_all).
+    pub fn prepare(
+        &self,
+        request: GenerationRequest,
+        call_id_prefix: String,
+    ) -> Result<Prepared, ApiError> {
+        let mut all = self.prepare_all(&request, &call_id_prefix)?;
+        match all.pop() {
+            Some(prepared) if all.is_empty() => Ok(prepared),
+            _ => Err(ApiError::invalid_value("n", "one choice is wanted")),
+        }
+    }
+
+    /// Renders and encodes a request, and fills in defaults: one entry per choice, the `n` of the
+    /// first prompt first. Takes time in proportion to the prompt. Every failure is the client's:
+    /// 400 or 404.
+    pub fn prepare_all(
+        &self,
+        generation: &GenerationRequest,
+        call_id_prefix: &str,
+    ) -> Result<Vec<Prepared>, ApiError> {
+        self.check_name(generation.model.as_deref())?;
+        let mut prompts = Vec::new();
+        let initial = if generation.raw_prompts.is_empty() {
+            let pieces = self.pieces(generation, generation.render_options())?;
+            let end = pieces.last().map_or("", String::as_str);
+            let initial = generation.initial_state(end);
+            prompts.push(self.encode(&pieces)?);
+            initial
+        } else {
+            for prompt in &generation.raw_prompts {
+                prompts.push(self.encode_raw(prompt)?);
+            }
+            generation.initial_state("")
+        };
+        let mut choices = Vec::with_capacity(generation.choices());
+        for prompt in prompts {
+            let mut first = self.request(prompt, generation.sampling())?;
+            first.speculate = self.speculation(&generation.speculative)?;
+            let most = i64::from(i32::MAX);
+            first.priority = generation.priority.clamp(-most, most) as i32;
+            for k in 0..generation.n {
+                let mut request = first.clone();
+                let seed = &mut request.sampling.seed;
+                *seed = seed.wrapping_add(k as u64);
+                let parser = ParserConfig {
+                    initial,
+                    tools: generation.active_tools().to_vec(),
+                    parallel_tool_calls: generation.parallel_tool_calls,
+                    stop: generation.stop.clone(),
+                    tag_ids: self.tokenizer.tags(),
+                    call_id_prefix: match generation.choices() {
+                        1 => call_id_prefix.to_owned(),
+                        _ => format!("{call_id_prefix}{}_", choices.len()),
+                    },
+                };
+                choices.push(Prepared {
+                    request,
+                    parser,
+                    opens_prompt: k == 0,
+                });
+            }
+        }
+        Ok(choices)
+    }
+
+    /// The rendered conversation in pieces to be tokenized one by one. Control tokens spelled in
+    /// a message stay text: they must not end a turn or begin one.
+    pub fn pieces(
+        &self,
+        generation: &GenerationRequest,
+        options: RenderOptions,
+    ) -> Result<Vec<String>, ApiError> {
+        let messages = normalize(generation.messages.clone())?;
         let control = self.tokenizer.control_tokens();
-        let pieces = self
+        let tools = generation.active_tools();
+        Ok(self
             .template
-            .render_pieces(&messages, &tools, options, control)?;
-        let prompt = self.encode(&pieces)?;
-        let end = pieces.last().map_or("", String::as_str);
-        let parser = OutputParser::new(ParserConfig {
-            initial: InitialState::of_prompt(end),
-            tools,
-            parallel_tool_calls: chat.parallel_tool_calls,
-            stop: chat.stop,
-            tag_ids: self.tokenizer.tags(),
-            call_id_prefix,
-        });
-        let request = self.request(prompt, &fields)?;
-        Ok(Prepared { request, parser })
+            .render_pieces(&messages, tools, options, control)?)
+    }
+
+    /// Token ids of the rendered conversation, of any length.
+    pub fn chat_tokens(
+        &self,
+        generation: &GenerationRequest,
+        options: RenderOptions,
+    ) -> Result<Vec<u32>, ApiError> {
+        self.check_name(generation.model.as_deref())?;
+        self.tokens(&self.pieces(generation, options)?)
+    }
+
+    fn encode_raw(&self, prompt: &RawPrompt) -> Result<Vec<u32>, ApiError> {
+        const PARAM: &str = "prompt";
+        let about = |mut error: ApiError| {
+            error.param = Some(PARAM.to_owned());
+            error
+        };
+        match prompt {
+            RawPrompt::Text(text) => self.encode(std::slice::from_ref(text)).map_err(about),
+            RawPrompt::Tokens(ids) => {
+                self.check_tokens(PARAM, ids)?;
+                self.check_room(ids.len()).map_err(about)?;
+                Ok(ids.clone())
+            }
+        }
+    }
+
+    fn speculation(&self, wanted: &Speculative) -> Result<SpeculateOptions, ApiError> {
+        const PARAM: &str = "speculative.method";
+        let method = &self.engine.info().method;
+        let all = SpeculateOptions::default();
+        let max_drafts = match wanted.method.as_deref() {
+            Some("none") => 0,
+            Some(other) if other != method => {
+                let shown: String = other.chars().take(60).collect();
+                let message = format!("{PARAM} is {shown:?}; this server has none and {method}");
+                return Err(ApiError::invalid_value(PARAM, message));
+            }
+            _ => wanted.max_drafts.unwrap_or(all.max_drafts),
+        };
+        Ok(SpeculateOptions { max_drafts })
     }
 
     /// Token ids of a prompt in pieces, each encoded by itself; 400 if they leave no room in the
@@ -98,18 +213,36 @@ impl ServedModel {
         if least >= limit {
             return Err(ApiError::context_length(limit, least));
         }
-        let mut prompt = Vec::new();
+        let prompt = self.tokens(pieces)?;
+        self.check_room(prompt.len())?;
+        Ok(prompt)
+    }
+
+    /// Token ids of text in pieces, each encoded by itself.
+    pub fn tokens(&self, pieces: &[String]) -> Result<Vec<u32>, ApiError> {
+        let mut tokens = Vec::new();
         for piece in pieces {
             let ids = self
                 .tokenizer
                 .encode(piece)
                 .map_err(|error| ApiError::invalid_value("messages", error.to_string()))?;
-            prompt.extend(ids);
+            tokens.extend(ids);
         }
-        if prompt.len() >= limit {
-            return Err(ApiError::context_length(limit, prompt.len()));
+        Ok(tokens)
+    }
+
+    /// 400 for an id that no token has.
+    pub fn check_tokens(&self, param: &str, ids: &[u32]) -> Result<(), ApiError> {
+        let count = self.tokenizer.count().min(self.engine.info().vocab_size);
+        check_ids(param, ids.iter(), count)
+    }
+
+    fn check_room(&self, prompt_tokens: usize) -> Result<(), ApiError> {
+        let limit = self.engine.info().max_model_len;
+        match prompt_tokens >= limit {
+            true => Err(ApiError::context_length(limit, prompt_tokens)),
+            false => Ok(()),
         }
-        Ok(prompt)
     }
 
     /// A request of the engine, with defaults for the fields that are open. `max_tokens` is
@@ -160,7 +293,7 @@ impl ServedModel {
     /// Hands a prepared request to the engine.
     pub fn start(&self, prepared: Prepared) -> Result<Generation, ApiError> {
         let prompt_tokens = prepared.request.prompt.len();
-        let updates = self.engine.submit(prepared.request).map_err(refusal)?;
+        let updates = self.submit(prepared.request)?;
         let tokenizer = Arc::clone(&self.tokenizer);
         Ok(Generation::new(
             updates,
@@ -168,6 +301,10 @@ impl ServedModel {
             tokenizer,
             prompt_tokens,
         ))
+    }
+
+    pub(crate) fn submit(&self, request: Request) -> Result<Receiver<RequestUpdate>, ApiError> {
+        self.engine.submit(request).map_err(refusal)
     }
 }
 

@@ -1,102 +1,98 @@
-//! Streaming a generation as server-sent events (API section 1.5).
+//! Streaming a response as server-sent events (API section 1.5).
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue};
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::body::Body;
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use volley_protocol::ApiError;
-use volley_protocol::openai::{ChatChunk, StreamOptions};
-use volley_protocol::stream::ChunkBuilder;
+use tokio::time::{Instant, timeout_at};
+use volley_protocol::reply::Event;
 
-use crate::routes::chat::Running;
+use crate::job::Job;
 
-/// Comments keep proxies and clients from giving up during a long prefill.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// The response whose body follows the generation. A client that goes away drops it, and with it
-/// the generation.
-pub fn stream(running: Running, options: StreamOptions) -> Response {
-    let events = stream::unfold(ChatStream::new(running, options), |mut chat| async {
-        let event = chat.next().await?;
-        Some((Ok::<_, Infallible>(Event::default().data(event)), chat))
+/// The response whose body follows the job. A client that goes away drops it, and with it the
+/// generation. After `heartbeat` without an event a comment goes out: it keeps proxies and clients
+/// from giving up during a long prefill.
+pub fn stream(job: Job, heartbeat: Duration) -> Response {
+    let events = Events {
+        job,
+        heartbeat,
+        stage: Stage::Start,
+    };
+    let bytes = stream::unfold(events, async |mut events| {
+        let bytes = events.next().await?;
+        Some((Ok::<_, Infallible>(bytes), events))
     });
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
-    let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
-    response
-        .headers_mut()
-        .insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
-    response
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+        (ACCEL_BUFFERING, "no"),
+    ];
+    (headers, Body::from_stream(bytes)).into_response()
 }
 
-struct ChatStream {
-    running: Running,
-    options: StreamOptions,
-    builder: ChunkBuilder,
-    ready: VecDeque<String>,
-    ended: bool,
+struct Events {
+    job: Job,
+    heartbeat: Duration,
+    stage: Stage,
 }
 
-impl ChatStream {
-    fn new(running: Running, options: StreamOptions) -> Self {
-        let builder = ChunkBuilder::new(running.meta.clone());
-        let mut chat = Self {
-            running,
-            options,
-            builder,
-            ready: VecDeque::new(),
-            ended: false,
-        };
-        chat.push(chat.builder.start());
-        chat
-    }
+#[derive(PartialEq)]
+enum Stage {
+    Start,
+    Running,
+    Over,
+}
 
-    /// Data of the next event.
+impl Events {
+    /// Bytes of the next events.
     async fn next(&mut self) -> Option<String> {
-        while self.ready.is_empty() && !self.ended {
-            match self.running.generation.next().await {
-                Some(Ok(deltas)) => {
-                    for chunk in deltas.into_iter().filter_map(|d| self.builder.delta(d)) {
-                        self.ready.push_back(self.data(chunk));
-                    }
-                }
-                Some(Err(error)) => self.fail(&error),
-                None => self.end(),
+        let beat = Instant::now() + self.heartbeat;
+        loop {
+            let events = match self.stage {
+                Stage::Start => self.start(),
+                Stage::Running => match timeout_at(beat, self.step()).await {
+                    Ok(events) => events,
+                    Err(_) => return Some(self.job.reply.keep_alive()),
+                },
+                Stage::Over => return None,
+            };
+            // Text that may be the start of a tag or a stop string is held back.
+            if !events.is_empty() {
+                return Some(events.iter().map(Event::to_string).collect());
             }
         }
-        self.ready.pop_front()
     }
 
-    fn end(&mut self) {
-        self.ended = true;
-        self.running.log.finished(&self.running.generation);
-        if self.options.include_usage {
-            let usage = self.running.generation.usage();
-            self.push(self.builder.usage(usage));
+    fn start(&mut self) -> Vec<Event> {
+        self.stage = Stage::Running;
+        let usage = self.job.usage();
+        let mut events = self.job.reply.start(usage);
+        for (choice, step) in self.job.take_echo().iter().enumerate() {
+            events.extend(self.job.reply.step(choice, step, usage));
         }
-        self.ready.push_back("[DONE]".into());
+        events
     }
 
-    /// A closed connection alone would not be noticed by clients.
-    fn fail(&mut self, error: &ApiError) {
-        self.ended = true;
-        self.running.log.failed(error);
-        self.ready.push_back(error.to_json().to_string());
-    }
-
-    fn push(&mut self, chunk: ChatChunk) {
-        let data = self.data(chunk);
-        self.ready.push_back(data);
-    }
-
-    fn data(&self, mut chunk: ChatChunk) -> String {
-        if self.options.continuous_usage_stats {
-            chunk.usage = Some(self.running.generation.usage());
+    async fn step(&mut self) -> Vec<Event> {
+        let next = self.job.next().await;
+        let usage = self.job.usage();
+        match next {
+            Some(Ok(progress)) => self.job.reply.step(progress.choice, &progress.step, usage),
+            // A closed connection alone would not be noticed by clients.
+            Some(Err(error)) => {
+                self.stage = Stage::Over;
+                self.job.reply.fail(&error)
+            }
+            None => {
+                self.stage = Stage::Over;
+                self.job.finish(|job| job.reply.snapshot(usage));
+                self.job.reply.end(usage)
+            }
         }
-        serde_json::to_string(&chunk).expect("a chunk has only string keys: this is a bug")
     }
 }

@@ -13,6 +13,7 @@ pub struct Tokenizer {
     longest: usize,
     tags: Option<TagIds>,
     control: Vec<String>,
+    control_ids: HashMap<u32, String>,
 }
 
 impl Tokenizer {
@@ -23,15 +24,20 @@ impl Tokenizer {
         let bytes = byte_table(&inner)?;
         let longest = bytes.iter().map(|bytes| bytes.len()).max().unwrap_or(0);
         let tags = tag_ids(&inner);
-        let added = inner.get_added_tokens_decoder().into_values();
-        let control = added.filter(|token| token.special);
-        let control = control.map(|token| token.content).collect();
+        let added = inner.get_added_tokens_decoder().into_iter();
+        let control_ids: HashMap<u32, String> = added
+            .filter(|(_, token)| token.special)
+            .map(|(id, token)| (id, token.content))
+            .collect();
+        let mut control: Vec<String> = control_ids.values().cloned().collect();
+        control.sort_unstable();
         Ok(Self {
             inner,
             bytes,
             longest,
             tags,
             control,
+            control_ids,
         })
     }
 
@@ -48,6 +54,34 @@ impl Tokenizer {
     /// may be spread over several tokens.
     pub fn bytes(&self, id: u32) -> &[u8] {
         self.bytes.get(id as usize).map_or(&[], |bytes| bytes)
+    }
+
+    /// The text of these tokens, control tokens by their names. Bytes that are no text are U+FFFD.
+    pub fn text(&self, ids: &[u32]) -> String {
+        let bytes = ids.iter().flat_map(|id| match self.control_ids.get(id) {
+            Some(name) => name.as_bytes(),
+            None => self.bytes(*id),
+        });
+        let bytes: Vec<u8> = bytes.copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// A text in pieces to be encoded one by one, so that control tokens spelled in it stay text.
+    pub fn apart(&self, text: &str) -> Vec<String> {
+        let mut cuts: Vec<usize> = self
+            .control
+            .iter()
+            .flat_map(|name| text.match_indices(name.as_str()))
+            .map(|(at, name)| at + name.chars().next().map_or(0, char::len_utf8))
+            .collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let ends = cuts.iter().copied().chain([text.len()]);
+        let starts = [0].into_iter().chain(cuts.iter().copied());
+        let pieces = starts
+            .zip(ends)
+            .map(|(start, end)| text[start..end].to_owned());
+        pieces.collect()
     }
 
     /// Number of token ids, added tokens included; logits rows at or above it have no token.
@@ -193,6 +227,13 @@ pub(crate) mod tests {
         assert_eq!(tokenizer.bytes(256), b"");
         assert_eq!(tokenizer.bytes(257), b"<tool_call>");
         assert_eq!(tokenizer.bytes(9999), b"");
+        assert_eq!(
+            tokenizer.text(&[97, 256, 257, 0xc3]),
+            "a<|im_end|><tool_call>\u{fffd}"
+        );
+        let pieces = tokenizer.apart("a<|im_end|><|im_end|>b<tool_call>");
+        assert_eq!(pieces, ["a<", "|im_end|><", "|im_end|>b<tool_call>"]);
+        assert_eq!(tokenizer.apart(""), [""]);
         assert_eq!(tokenizer.count(), 261);
         let tags = TagIds {
             think_open: 259,

@@ -15,6 +15,7 @@ use crate::bench::BenchArgs;
 use crate::chat::ChatArgs;
 use crate::generate::GenerateArgs;
 use crate::inspect::InspectArgs;
+use crate::replay::ReplayArgs;
 use crate::serve::ServeArgs;
 
 /// Inference server for Qwen3.5/3.6 with DFlash speculative decoding.
@@ -37,6 +38,8 @@ pub enum Command {
     Generate(Box<GenerateArgs>),
     /// Say what a checkpoint is: architecture, sizes, tensors, memory.
     Inspect(InspectArgs),
+    /// Play a recorded output of a model through the server's parsers and writers.
+    Replay(ReplayArgs),
     /// Measure, with a record to keep.
     Bench(BenchArgs),
 }
@@ -146,6 +149,11 @@ mod tests {
             "volley generate --prompt x --temperature 3",
             "volley generate --prompt x --no-thinking",
             "volley inspect",
+            "volley replay",
+            "volley replay x --api chat --split 0",
+            "volley replay x --api telegraph",
+            "volley serve --request-timeout 0",
+            "volley serve --sse-heartbeat never",
             "volley sing",
         ] {
             assert!(parse(line).is_err(), "{line}");

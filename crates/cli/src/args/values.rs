@@ -1,5 +1,7 @@
 //! Parsers of single values.
 
+use std::time::Duration;
+
 /// An integer of 1 or more.
 pub fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -16,5 +18,14 @@ pub fn number_in<const LOW: i8, const HIGH: i8>(text: &str) -> Result<f32, Strin
         Ok(number)
     } else {
         Err(format!("must be between {LOW} and {HIGH}"))
+    }
+}
+
+/// A time of more than nothing, in seconds.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match Duration::try_from_secs_f64(number) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => Err("must be a number of seconds above 0".into()),
     }
 }

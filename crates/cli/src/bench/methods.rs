@@ -1,9 +1,9 @@
 //! `volley bench methods`: the same prompts with and without speculation, on the same engine.
 
-use clap::Args;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use clap::Args;
 use serde::Serialize;
 
 use super::{chats, progress, record};

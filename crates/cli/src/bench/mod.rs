@@ -6,8 +6,9 @@ mod progress;
 mod quality;
 mod record;
 
-use crate::error::Result;
 use clap::{Args, Subcommand};
+
+use crate::error::Result;
 
 /// `volley bench`.
 #[derive(Args, Clone, Debug)]

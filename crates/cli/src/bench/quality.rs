@@ -1,9 +1,9 @@
 //! `volley bench quality`: right answers and acceptance length per kind of task.
 
-use clap::Args;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use clap::Args;
 use serde::Serialize;
 
 use super::{chats, progress, record};

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
+use super::http::HttpArgs;
 use super::ignored::IgnoredArgs;
 use crate::args::ModelArgs;
 use crate::args::values::positive;
@@ -44,9 +45,9 @@ pub struct ServeArgs {
     /// Requests that may wait for their turn; more are refused with status 429.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_num_queued_reqs: usize,
-    /// Largest request body, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = positive)]
-    pub max_body_bytes: usize,
+    /// Who may ask, and how much.
+    #[command(flatten)]
+    pub http: HttpArgs,
     /// Least severe messages in the log on stderr.
     #[arg(long, value_enum, default_value_t = LogLevel::Info)]
     pub log_level: LogLevel,

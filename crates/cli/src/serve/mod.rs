@@ -1,13 +1,14 @@
 //! `volley serve`.
 
 mod args;
+mod http;
 mod ignored;
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use tracing_subscriber::filter::LevelFilter;
-use volley_server::{Server, ServerOptions};
+use volley_server::Server;
 
 pub use self::args::{LogLevel, ServeArgs};
 use crate::error::Result;
@@ -24,8 +25,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     if !ignored.is_empty() {
         eprintln!("notice: without effect here: {}", ignored.join(" "));
     }
+    let options = args.http.options(args.max_num_queued_reqs)?;
     // The port first: a port in use is known before a large model is loaded.
-    let server = Server::bind(&args.host, args.port)?;
+    let mut server = Server::bind(&args.host, args.port)?;
     let loaded = load(
         &args.model,
         &args.served_model_name,
@@ -40,6 +42,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
             max_waiting: args.max_num_queued_reqs,
         },
     )?;
+    server.loaded();
     let mut out = std::io::stdout().lock();
     writeln!(out, "volley {}", env!("CARGO_PKG_VERSION"))?;
     for (label, text) in &loaded.facts {
@@ -60,10 +63,6 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     )?;
     out.flush()?;
     drop(out);
-    let options = ServerOptions {
-        max_body_bytes: args.max_body_bytes,
-        ..ServerOptions::default()
-    };
     Ok(server.run(loaded.model, options)?)
 }
 

@@ -83,6 +83,30 @@ impl Server {
         data.into_iter().map(parse).collect()
     }
 
+    /// Value of a metric by its name, or by its name with all labels.
+    pub fn metric(&self, name: &str) -> f64 {
+        metric(&self.get("/metrics").body, name)
+    }
+
+    /// Waits until nothing runs or waits, and no cache block is taken.
+    pub fn settles(&self) {
+        const GAUGES: [&str; 3] = [
+            "vllm:num_requests_running",
+            "vllm:num_requests_waiting",
+            "vllm:kv_cache_usage_perc",
+        ];
+        let mut busy = Vec::new();
+        for _ in 0..200 {
+            let page = self.get("/metrics").body;
+            busy = GAUGES.iter().map(|name| metric(&page, name)).collect();
+            if busy.iter().all(|gauge| *gauge == 0.0) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{GAUGES:?} stay at {busy:?}");
+    }
+
     pub fn get(&self, path: &str) -> Answer {
         self.request("GET", path, &[], b"")
     }
@@ -176,6 +200,16 @@ impl Answer {
         let found = headers.find(|(ours, _)| ours == name);
         found.map(|(_, value)| value.as_str())
     }
+}
+
+fn metric(page: &str, name: &str) -> f64 {
+    let value = page.lines().find_map(|line| {
+        let (sample, value) = line.rsplit_once(' ')?;
+        let bare = sample.split('{').next();
+        (sample == name || bare == Some(name)).then_some(value)
+    });
+    let value = value.unwrap_or_else(|| panic!("{name} is not in {page}"));
+    value.parse().unwrap()
 }
 
 fn greedy(mut body: Value) -> Value {

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::logprobs::ChoiceLogprobs;
 use crate::parser::FinishReason;
+use crate::reply::Origin;
 
 /// Token counts of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -177,6 +178,9 @@ pub struct ChunkChoice {
     pub logprobs: Option<ChoiceLogprobs>,
     /// Set in the last chunk of the choice.
     pub finish_reason: Option<FinishReason>,
+    /// How the tokens of the delta came, with `include_token_origins`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
 }
 
 /// What a chunk adds; absent fields add nothing.

@@ -109,6 +109,9 @@ impl Document {
         );
         self.get::<ModelList>("/v1/models", "Served models", &[]);
         self.get::<ModelInfo>("/v1/models/{id}", "One served model", &["id"]);
+        let path = "/v1/responses/{id}";
+        self.get::<ResponseObject>(path, "A kept response", &["id"]);
+        self.delete(path, "Forget a kept response");
         for (path, summary) in [
             ("/health", "Is the engine alive?"),
             ("/ready", "Are requests taken?"),
@@ -141,7 +144,9 @@ impl Document {
         }
         let mut responses = errors(
             path,
-            &["400", "404", "413", "415", "429", "500", "503", "504"],
+            &[
+                "400", "401", "404", "408", "413", "415", "429", "500", "503", "504",
+            ],
         );
         responses["200"] = json!({"description": "The answer", "content": content});
         let body = json!({"$ref": format!("#/components/schemas/{request}")});
@@ -167,6 +172,16 @@ impl Document {
             json!({"summary": summary, "parameters": parameters, "responses": responses});
         self.paths
             .insert(path.to_owned(), json!({"get": operation}));
+    }
+
+    /// Adds a deletion at a path that can be read too.
+    fn delete(&mut self, path: &str, summary: &str) {
+        let operation = &mut self.paths[path];
+        let mut delete = operation["get"].clone();
+        delete["summary"] = summary.into();
+        delete["responses"]["200"] = json!({"description": "It is gone",
+            "content": {"application/json": {"schema": {"type": "object"}}}});
+        operation["delete"] = delete;
     }
 
     fn finish(mut self, version: &str) -> Value {

@@ -111,6 +111,8 @@ pub struct StreamOptions {
     pub include_usage: bool,
     /// Carry the usage so far in every chunk.
     pub continuous_usage_stats: bool,
+    /// Say of every delta of a chat how its tokens came.
+    pub include_token_origins: bool,
 }
 
 /// Speculation as the request wants it; None leaves it to the server.
@@ -354,6 +356,7 @@ pub(crate) fn read_stream_options(body: &Fields, stream: bool) -> Result<StreamO
     let options = StreamOptions {
         include_usage: options.boolean("include_usage")?.unwrap_or(false),
         continuous_usage_stats: options.boolean("continuous_usage_stats")?.unwrap_or(false),
+        include_token_origins: options.boolean("include_token_origins")?.unwrap_or(false),
     };
     Ok(match stream {
         true => options,

@@ -274,13 +274,11 @@ impl ResponsesBuilder {
             Open::Reasoning { id, text } => OutputItem::Reasoning {
                 id: id.clone(),
                 summary: [],
-                content: match text.is_empty() {
-                    true => Vec::new(),
-                    false => vec![ReasoningText {
-                        kind: "reasoning_text",
-                        text: text.clone(),
-                    }],
-                },
+                // There from the start: clients append the deltas to it.
+                content: vec![ReasoningText {
+                    kind: "reasoning_text",
+                    text: text.clone(),
+                }],
                 encrypted_content: None,
                 status,
             },

@@ -1,5 +1,8 @@
 //! The handlers.
 
-pub mod chat;
+pub mod generate;
 pub mod models;
+pub mod page;
 pub mod service;
+pub mod stored;
+pub mod tokens;

@@ -3,27 +3,28 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::app::App;
-use crate::http::json as json_response;
-
-/// `GET /`: what this is.
-pub async fn root(State(app): State<Arc<App>>) -> String {
-    format!(
-        "volley {} serves {} with OpenAI's API: POST /v1/chat/completions, GET /v1/models, GET /health\n",
-        env!("CARGO_PKG_VERSION"),
-        app.model.name(),
-    )
-}
+use crate::http::{Failure, json as json_response};
+use crate::metrics::exposition;
 
 /// `GET /health`: 200 while the engine runs and is not stuck in a step, else 503.
 pub async fn health(State(app): State<Arc<App>>) -> Response {
     let (status, text) = match app.model.engine.alive() {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "engine stopped or stalled"),
+    };
+    json_response(status, json!({"status": text}).to_string())
+}
+
+/// `GET /ready`: 200 while requests are taken, else 503 with the reason.
+pub async fn ready(State(app): State<Arc<App>>) -> Response {
+    let (status, text) = match app.not_ready() {
+        None => (StatusCode::OK, "ready"),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
     };
     json_response(status, json!({"status": text}).to_string())
 }
@@ -38,4 +39,23 @@ pub async fn version(State(app): State<Arc<App>>) -> Response {
         "speculation": {"method": info.method, "num_speculative_tokens": info.max_drafts},
     });
     json_response(StatusCode::OK, body.to_string())
+}
+
+/// `GET /metrics`, in Prometheus's text format.
+pub async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let engine = &app.model.engine;
+    let text = exposition(
+        &app.metrics,
+        &engine.stats(),
+        engine.info(),
+        app.model.name(),
+        engine.alive(),
+    );
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// `GET /openapi.json`.
+pub async fn openapi(State(app): State<Arc<App>>) -> Result<Response, Failure> {
+    Ok(json_response(StatusCode::OK, app.openapi.clone()))
 }

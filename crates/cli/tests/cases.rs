@@ -1,0 +1,166 @@
+//! Which test holds which case of the bug bank: a table of numbers, and a check that each of the
+//! tests is there.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::Path;
+
+const CALLS: &str = "crates/protocol/tests/surfaces/bugs/calls.rs";
+const REASONING: &str = "crates/protocol/tests/surfaces/bugs/reasoning.rs";
+const REQUESTS: &str = "crates/protocol/tests/surfaces/bugs/requests.rs";
+const CONSTRAINTS: &str = "crates/protocol/tests/surfaces/bugs/constraints.rs";
+const STREAMS: &str = "crates/protocol/tests/surfaces/bugs/streams.rs";
+const TEMPLATE: &str = "crates/protocol/tests/template.rs";
+const ACCESS: &str = "crates/cli/tests/access.rs";
+const CHAT: &str = "crates/cli/tests/chat.rs";
+const HOSTILE: &str = "crates/cli/tests/hostile.rs";
+const LOAD: &str = "crates/cli/tests/load.rs";
+const EQUALITY: &str = "crates/engine/tests/equality.rs";
+const FAULTS: &str = "crates/engine/tests/faults.rs";
+
+/// Number, file, test. Numbers that are missing from 1 to 98 belong to no case.
+const CASES: &[(u32, &str, &str)] = &[
+    (1, CALLS, "b01_an_object_behind_any_of_is_an_object"),
+    (3, CALLS, "b03_booleans_behind_a_type_list"),
+    (4, CALLS, "b04_strings_that_look_like_numbers_stay_strings"),
+    (5, CALLS, "b05_white_space_in_strings_is_data"),
+    (7, CALLS, "b07_the_opening_tag_is_missing"),
+    (9, CALLS, "b09_prose_about_the_tag_is_content_and_flows"),
+    (10, CALLS, "b10_a_tag_split_across_pieces"),
+    (
+        11,
+        CALLS,
+        "b11_b12_a_call_in_one_piece_and_its_closing_brace",
+    ),
+    (
+        12,
+        CALLS,
+        "b11_b12_a_call_in_one_piece_and_its_closing_brace",
+    ),
+    (14, CALLS, "b14_a_function_without_parameters"),
+    (15, CALLS, "b15_the_token_limit_inside_a_call"),
+    (18, CALLS, "b18_a_call_inside_thoughts_that_never_close"),
+    (
+        21,
+        CALLS,
+        "b21_a_long_argument_streams_while_it_is_generated",
+    ),
+    (22, CALLS, "b22_tool_choice_none_returns_no_call"),
+    (
+        24,
+        CALLS,
+        "b24_a_named_choice_whose_thoughts_eat_everything",
+    ),
+    (25, CALLS, "b25_an_untyped_parameter_is_never_evaluated"),
+    (27, CALLS, "b27_name_and_id_come_once"),
+    (
+        28,
+        STREAMS,
+        "b28_an_engine_failure_is_one_error_event_and_no_finish",
+    ),
+    (30, CALLS, "b30_parallel_calls_have_their_own_index"),
+    (31, REASONING, "b31_truncated_thinking_is_still_thinking"),
+    (32, REASONING, "b32_without_thinking_the_answer_is_content"),
+    (34, REASONING, "b34_literal_tags_in_the_answer"),
+    (
+        36,
+        REASONING,
+        "b36_the_forced_close_of_a_budget_stays_in_the_thoughts",
+    ),
+    (37, REQUESTS, "b37_ways_to_say_do_not_think"),
+    (
+        38,
+        REASONING,
+        "b38_thoughts_in_the_history_are_read_under_every_name",
+    ),
+    (39, REASONING, "b39_thoughts_go_out_under_both_names"),
+    (40, REQUESTS, "b40_system_messages_that_are_not_first"),
+    (
+        41,
+        REQUESTS,
+        "b41_b44_every_surface_renders_a_tool_loop_alike",
+    ),
+    (43, REQUESTS, "b43_without_a_user_message"),
+    (
+        44,
+        REQUESTS,
+        "b41_b44_every_surface_renders_a_tool_loop_alike",
+    ),
+    (
+        45,
+        REQUESTS,
+        "b45_an_answer_at_the_end_is_followed_by_another_or_goes_on",
+    ),
+    (
+        47,
+        TEMPLATE,
+        "b47_control_tokens_of_messages_are_cut_and_those_of_the_template_are_not",
+    ),
+    (48, REQUESTS, "b48_reserved_names_of_the_renderer"),
+    (49, REQUESTS, "b49_empty_tools_are_no_tools"),
+    (50, TEMPLATE, "b50_prompts_of_a_tool_loop_extend_each_other"),
+    (51, REASONING, "b51_a_stop_string_split_over_pieces"),
+    (53, REASONING, "b53_a_stop_word_inside_the_thoughts"),
+    (55, REASONING, "b55_characters_split_over_tokens"),
+    (59, REASONING, "b59_with_a_schema_the_json_is_content"),
+    (
+        62,
+        CONSTRAINTS,
+        "b62_bad_schemas_and_grammars_fail_their_request_only",
+    ),
+    (63, CONSTRAINTS, "b63_degenerate_switches"),
+    (65, HOSTILE, "b65_a_b_a"),
+    (66, HOSTILE, "b66_b71_repeated_requests_agree"),
+    (67, HOSTILE, "b67_the_second_turn_knows_the_first"),
+    (
+        70,
+        REQUESTS,
+        "b70_a_volatile_head_does_not_reach_the_prompt",
+    ),
+    (71, STREAMS, "b71_b84_usage_is_the_same_everywhere"),
+    (72, CHAT, "speculation_and_ranks_do_not_change_the_text"),
+    (74, EQUALITY, "sampled_text_does_not_depend_on_speculation"),
+    (76, LOAD, "sixteen_at_once_are_all_answered_alike"),
+    (77, REQUESTS, "b77_penalties_out_of_range"),
+    (81, HOSTILE, "b81_clients_that_leave_free_everything"),
+    (83, HOSTILE, "b83_hard_closes_hurt_nobody_else"),
+    (84, STREAMS, "b84_continuous_usage_is_in_every_chunk"),
+    (85, REQUESTS, "b85_limits_of_the_answer"),
+    (86, REQUESTS, "b86_a_prompt_larger_than_the_context"),
+    (87, REQUESTS, "b87_fan_out_is_bounded"),
+    (88, REQUESTS, "b88_token_ids_out_of_range"),
+    (89, REQUESTS, "b89_b90_bodies_that_are_no_object_or_no_text"),
+    (90, REQUESTS, "b89_b90_bodies_that_are_no_object_or_no_text"),
+    (91, ACCESS, "b91_bodies_of_several_megabytes"),
+    (
+        92,
+        FAULTS,
+        "a_lost_rank_ends_the_engine_with_an_error_for_all",
+    ),
+    (93, STREAMS, "b93_thinking_deltas_are_in_a_thinking_block"),
+    (
+        94,
+        REQUESTS,
+        "b94_inline_system_messages_and_unknown_fields",
+    ),
+    (96, REQUESTS, "b96_tool_kinds_other_than_function"),
+    (98, STREAMS, "b98_a_tool_call_in_a_responses_stream"),
+];
+
+#[test]
+fn every_case_has_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (number, file, test) in CASES {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        assert!(
+            text.contains(&format!("fn {test}(")),
+            "case {number}: {test} is not in {file}"
+        );
+    }
+    let numbers: Vec<u32> = CASES.iter().map(|(number, ..)| *number).collect();
+    assert!(numbers.is_sorted());
+    assert_eq!(
+        numbers.len(),
+        65,
+        "cases 60 and 75 come with constraints and prompt lookup"
+    );
+}

@@ -1,0 +1,346 @@
+//! Prometheus's text format 0.0.4. What vLLM counts too has vLLM's name, so that its dashboards
+//! work; the rest begins with `volley:`.
+
+use std::fmt::{Display, Write};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use volley_engine::{EngineInfo, EngineStats};
+
+use super::histogram::Histogram;
+use super::{Ended, Metrics};
+
+/// The page of `/metrics`.
+pub fn exposition(
+    metrics: &Metrics,
+    stats: &EngineStats,
+    info: &EngineInfo,
+    model: &str,
+    alive: bool,
+) -> String {
+    let mut page = Page {
+        text: String::new(),
+        model: format!("model_name=\"{}\"", escaped(model)),
+    };
+    page.engine(stats, info, alive);
+    page.requests(metrics);
+    page.times(metrics);
+    page.text
+}
+
+struct Page {
+    text: String,
+    model: String,
+}
+
+impl Page {
+    fn engine(&mut self, stats: &EngineStats, info: &EngineInfo, alive: bool) {
+        self.gauge(
+            "vllm:num_requests_running",
+            "Requests running",
+            stats.running,
+        );
+        self.gauge(
+            "vllm:num_requests_waiting",
+            "Requests waiting for their turn",
+            stats.waiting,
+        );
+        let used = stats.total_blocks.saturating_sub(stats.free_blocks);
+        let share = used as f64 / stats.total_blocks.max(1) as f64;
+        self.gauge(
+            "vllm:kv_cache_usage_perc",
+            "Share of the cache blocks in use; 1 is all",
+            share,
+        );
+        self.gauge("volley:cache_blocks", "Cache blocks", stats.total_blocks);
+        self.gauge(
+            "volley:cache_blocks_free",
+            "Cache blocks that no running request holds",
+            stats.free_blocks,
+        );
+        self.gauge(
+            "volley:engine_alive",
+            "1 while the engine runs and is not stuck in a step",
+            u8::from(alive),
+        );
+        self.gauge(
+            "volley:max_model_len",
+            "Longest sequence in tokens",
+            info.max_model_len,
+        );
+        self.counter(
+            "vllm:prompt_tokens_total",
+            "Prompt tokens computed",
+            stats.prompt_tokens,
+        );
+        self.counter(
+            "vllm:generation_tokens_total",
+            "Tokens generated",
+            stats.completion_tokens,
+        );
+        self.counter(
+            "vllm:num_preemptions_total",
+            "How often a running request lost its blocks to another",
+            stats.preempted,
+        );
+        self.counter(
+            "vllm:prefix_cache_hits_total",
+            "Prompt tokens taken from the prefix cache",
+            stats.cached_tokens,
+        );
+        self.gauge(
+            "volley:cached_blocks",
+            "Cache blocks of kept prefixes",
+            stats.cached_blocks,
+        );
+        self.gauge("volley:checkpoints", "Kept prefixes", stats.checkpoints);
+        self.counter(
+            "volley:late_gaps_total",
+            "Gaps between updates of running answers beyond their ceiling",
+            stats.late_gaps,
+        );
+        self.counter(
+            "volley:steps_total",
+            "Decode steps over all requests",
+            stats.steps,
+        );
+        self.counter(
+            "volley:cancelled_total",
+            "Requests whose client went away",
+            stats.cancelled,
+        );
+        self.counter(
+            "volley:failed_total",
+            "Requests that the engine failed on",
+            stats.failed,
+        );
+        self.drafts(stats);
+    }
+
+    fn drafts(&mut self, stats: &EngineStats) {
+        let first = stats.drafted.first().copied().unwrap_or(0);
+        self.counter(
+            "vllm:spec_decode_num_drafts_total",
+            "Steps that verified drafts",
+            first,
+        );
+        self.counter(
+            "vllm:spec_decode_num_draft_tokens_total",
+            "Drafts verified",
+            stats.drafted.iter().sum::<u64>(),
+        );
+        self.counter(
+            "vllm:spec_decode_num_accepted_tokens_total",
+            "Drafts accepted",
+            stats.accepted.iter().sum::<u64>(),
+        );
+        for (name, help, counts) in [
+            (
+                "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                "Drafts accepted by their distance from the anchor",
+                &stats.accepted,
+            ),
+            (
+                "volley:spec_decode_num_draft_tokens_per_pos_total",
+                "Drafts verified by their distance from the anchor",
+                &stats.drafted,
+            ),
+        ] {
+            self.head(name, help, "counter");
+            for (position, count) in counts.iter().enumerate() {
+                self.sample(name, &format!("position=\"{position}\""), count);
+            }
+        }
+    }
+
+    fn requests(&mut self, metrics: &Metrics) {
+        let name = "vllm:request_success_total";
+        self.head(name, "Choices that ended, by how", "counter");
+        for (how, reason) in Ended::ALL {
+            let count = metrics.ended[how as usize].load(Ordering::Relaxed);
+            self.sample(name, &format!("finished_reason=\"{reason}\""), count);
+        }
+        for (name, help, count) in [
+            (
+                "volley:reasoning_tokens_total",
+                "Tokens of thoughts",
+                &metrics.reasoning_tokens,
+            ),
+            (
+                "volley:tool_calls_total",
+                "Complete tool calls",
+                &metrics.tool_calls,
+            ),
+        ] {
+            self.counter(name, help, count.load(Ordering::Relaxed));
+        }
+        let asked = metrics.prompt_tokens.snapshot().sum;
+        self.counter(
+            "vllm:prefix_cache_queries_total",
+            "Prompt tokens looked up in the prefix cache",
+            asked,
+        );
+        let name = "volley:http_responses_total";
+        self.head(name, "Responses by path, method and status", "counter");
+        let responses = metrics.responses.lock();
+        let responses = responses.unwrap_or_else(PoisonError::into_inner).clone();
+        for ((path, method, status), count) in responses {
+            let labels = format!(
+                "path=\"{}\",method=\"{}\",status=\"{status}\"",
+                escaped(&path),
+                escaped(&method)
+            );
+            self.sample(name, &labels, count);
+        }
+    }
+
+    fn times(&mut self, metrics: &Metrics) {
+        for (name, help, histogram) in [
+            (
+                "vllm:time_to_first_token_seconds",
+                "Time from a request to its first token",
+                &metrics.first_token_s,
+            ),
+            (
+                "vllm:inter_token_latency_seconds",
+                "Time between tokens; those of one step share its time",
+                &metrics.between_tokens_s,
+            ),
+            (
+                "vllm:e2e_request_latency_seconds",
+                "Time from a request to its last token",
+                &metrics.whole_s,
+            ),
+            (
+                "vllm:request_queue_time_seconds",
+                "Time that requests waited for their turn",
+                &metrics.queue_s,
+            ),
+            (
+                "vllm:request_prefill_time_seconds",
+                "Time from the turn to the first token",
+                &metrics.prefill_s,
+            ),
+            (
+                "vllm:request_decode_time_seconds",
+                "Time from the first token to the last",
+                &metrics.decode_s,
+            ),
+            (
+                "vllm:request_prompt_tokens",
+                "Prompt tokens per request",
+                &metrics.prompt_tokens,
+            ),
+            (
+                "vllm:request_generation_tokens",
+                "Generated tokens per request",
+                &metrics.completion_tokens,
+            ),
+            (
+                "volley:acceptance_length",
+                "Tokens per step of a request, bonus token included",
+                &metrics.acceptance_length,
+            ),
+        ] {
+            self.histogram(name, help, histogram);
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+        self.head(name, help, "histogram");
+        let snapshot = histogram.snapshot();
+        for (bound, count) in &snapshot.buckets {
+            let bound = match bound.is_finite() {
+                true => bound.to_string(),
+                false => "+Inf".to_owned(),
+            };
+            self.sample(&format!("{name}_bucket"), &format!("le=\"{bound}\""), count);
+        }
+        self.sample(&format!("{name}_sum"), "", snapshot.sum);
+        self.sample(&format!("{name}_count"), "", snapshot.count());
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, help, "gauge");
+        self.sample(name, "", value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, help, "counter");
+        self.sample(name, "", value);
+    }
+
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        // Writing to a string does not fail.
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let model = &self.model;
+        let _ = writeln!(self.text, "{name}{{{model}{comma}{labels}}} {value}");
+    }
+}
+
+/// A label's value.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use volley_protocol::openai::Usage;
+
+    use super::*;
+
+    #[test]
+    fn counts_come_out_under_their_names() {
+        let metrics = Metrics::new();
+        metrics.first_token(Duration::from_millis(20));
+        metrics.more_tokens(Duration::from_millis(40), 4);
+        metrics.ended(Ended::Length);
+        metrics.answered(Usage::new(30, 5), Duration::from_millis(60));
+        metrics.response("/v1/models", "GET", 200);
+        let stats = EngineStats {
+            running: 2,
+            drafted: vec![4, 3],
+            accepted: vec![2, 1],
+            free_blocks: 30,
+            total_blocks: 40,
+            ..EngineStats::default()
+        };
+        let info = EngineInfo {
+            max_model_len: 64,
+            vocab_size: 8,
+            method: "dflash".into(),
+            max_drafts: 15,
+        };
+        let text = exposition(&metrics, &stats, &info, "a\"b", true);
+        for line in [
+            "vllm:num_requests_running{model_name=\"a\\\"b\"} 2",
+            "vllm:kv_cache_usage_perc{model_name=\"a\\\"b\"} 0.25",
+            "vllm:spec_decode_num_drafts_total{model_name=\"a\\\"b\"} 4",
+            "vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name=\"a\\\"b\",position=\"1\"} 1",
+            "vllm:request_success_total{model_name=\"a\\\"b\",finished_reason=\"length\"} 1",
+            "vllm:time_to_first_token_seconds_bucket{model_name=\"a\\\"b\",le=\"0.025\"} 1",
+            "vllm:time_to_first_token_seconds_bucket{model_name=\"a\\\"b\",le=\"0.01\"} 0",
+            "vllm:inter_token_latency_seconds_count{model_name=\"a\\\"b\"} 4",
+            "vllm:inter_token_latency_seconds_bucket{model_name=\"a\\\"b\",le=\"+Inf\"} 4",
+            "volley:http_responses_total{model_name=\"a\\\"b\",path=\"/v1/models\",method=\"GET\",status=\"200\"} 1",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        let names: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE "))
+            .collect();
+        let mut unique = names.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(names.len(), unique.len(), "each name has one head");
+    }
+}

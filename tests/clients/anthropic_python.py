@@ -1,0 +1,110 @@
+"""Messages, tool use and errors through anthropic-python. Usage: anthropic_python.py URL"""
+
+import sys
+
+from anthropic import Anthropic, BadRequestError, NotFoundError
+
+MODEL = "volley-demo"
+# The library has no field for it any more.
+GREEDY = {"temperature": 0}
+WEATHER = {
+    "name": "get_weather",
+    "description": "Get the current weather",
+    "input_schema": {
+        "type": "object",
+        "properties": {"place": {"type": "string"}},
+        "required": ["place"],
+    },
+}
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def check_message(client):
+    """Streamed and whole messages agree, without thoughts unless they are asked for."""
+    request = dict(
+        model=MODEL, max_tokens=400, extra_body=GREEDY, messages=[user("What is 17 + 25?")]
+    )
+    whole = client.messages.create(**request)
+    assert [block.type for block in whole.content] == ["text"], whole
+    assert "42" in whole.content[0].text, whole
+    assert whole.stop_reason == "end_turn", whole
+    with client.messages.stream(**request) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == whole.content[0].text == final.content[0].text
+    assert final.usage.output_tokens == whole.usage.output_tokens
+
+    counted = client.messages.count_tokens(model=MODEL, messages=request["messages"])
+    cached = whole.usage.cache_read_input_tokens
+    assert counted.input_tokens == whole.usage.input_tokens + cached, counted
+
+
+def check_thinking_and_tools(client):
+    """Thoughts and tool use come in their blocks, and go back as they came."""
+    request = dict(model=MODEL, max_tokens=600, extra_body=GREEDY, tools=[WEATHER])
+    request["thinking"] = {"type": "adaptive"}
+    messages = [user("What's the weather in Bergen?")]
+    with client.messages.stream(**request, messages=messages) as stream:
+        events = [event.type for event in stream]
+        answer = stream.get_final_message()
+    assert answer.stop_reason == "tool_use", answer
+    call = answer.content[-1]
+    assert (call.name, call.input) == ("get_weather", {"place": "Bergen"}), call
+    assert events.count("content_block_start") == len(answer.content), events
+    result = '{"city": "Bergen", "temperature": 27, "condition": "snowy", "wind": 1}'
+    messages += [
+        {"role": "assistant", "content": answer.content},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": call.id, "content": result}],
+        },
+    ]
+    end = client.messages.create(**request, messages=messages)
+    assert end.stop_reason == "end_turn", end
+    assert "27" in end.content[-1].text, end
+
+
+def check_stop(client):
+    """Stop sequences and the limit have their reasons."""
+    request = dict(model=MODEL, extra_body=GREEDY, messages=[user("What is 17 + 25?")])
+    whole = client.messages.create(**request, max_tokens=400).content[0].text
+    word = whole.split()[1]
+    stopped = client.messages.create(**request, max_tokens=400, stop_sequences=[word])
+    assert stopped.stop_reason == "stop_sequence", stopped
+    assert stopped.stop_sequence == word, stopped
+    assert stopped.content[0].text == whole[: whole.index(word)], stopped
+    cut = client.messages.create(**request, max_tokens=2)
+    assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 2), cut
+
+
+def check_errors(client):
+    """Errors arrive as the library's classes, with their texts."""
+    long = [user("word " * 20000)]
+    for kind, request, word in [
+        (NotFoundError, {"model": "claude"}, "claude"),
+        (BadRequestError, {"extra_body": {"temperature": 9}}, "temperature"),
+        (BadRequestError, {"messages": long}, "prompt is too long"),
+    ]:
+        request = {"model": MODEL, "max_tokens": 5, "messages": [user("Hi")], **request}
+        try:
+            client.messages.create(**request)
+        except kind as error:
+            assert word in str(error), error
+            assert error.request_id, error
+        else:
+            raise AssertionError(f"{request} was not refused")
+    assert [model.id for model in client.models.list()] == [MODEL]
+
+
+def main():
+    client = Anthropic(base_url=sys.argv[1], api_key="none", max_retries=0)
+    for check in (check_message, check_thinking_and_tools, check_stop, check_errors):
+        check(client)
+        print(f"anthropic-python {check.__name__}: ok")
+
+
+if __name__ == "__main__":
+    main()
