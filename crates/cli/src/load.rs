@@ -9,7 +9,7 @@ use volley_engine::{DeviceKind, Engine, EngineOptions, Sources, Speculation};
 use volley_model::{Checkpoint, DrafterConfig, TargetConfig};
 use volley_protocol::template::ChatTemplate;
 use volley_server::{GenerationDefaults, ServedModel, Tokenizer};
-use volley_speculate::Rule;
+use volley_speculate::Method;
 
 use crate::args::{Device, ModelArgs};
 use crate::demo;
@@ -58,8 +58,17 @@ impl Scheduling {
 
 /// Loads the target, the drafter and the texts, and starts the engine.
 pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Result<Loaded> {
+    load_with(args, Drafting::of(args)?, names, scheduling)
+}
+
+/// As [`load`], drafting as told and not as the flags say.
+fn load_with(
+    args: &ModelArgs,
+    drafting: Drafting,
+    names: &[String],
+    scheduling: Scheduling,
+) -> Result<Loaded> {
     let source = Source::of(&args.model);
-    let drafting = Drafting::of(args)?;
     let target = open(&source, demo::target)?;
     let config = TargetConfig::read(&target)?;
     let tokenizer = Tokenizer::from_json(required(&target, "tokenizer.json")?.as_bytes())?;
@@ -67,7 +76,7 @@ pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Resul
         .map_err(|error| volley_server::Error::Template(error.to_string()))?;
     let (defaults, origin) = defaults(&args.generation_config, &target)?;
     let mut facts = vec![("model", target_fact(&source, &config))];
-    let (drafter, speculation) = drafter(drafting, &config, &mut facts)?;
+    let (drafter, speculation) = speculation(drafting, &config, &mut facts)?;
     let max_model_len = args
         .max_model_len
         .unwrap_or(DEFAULT_MAX_MODEL_LEN.min(config.max_position_embeddings));
@@ -91,8 +100,12 @@ pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Resul
     let info = engine.info();
     facts.push((
         "decoding",
-        match info.method.as_str() {
-            "none" => "one token per step".into(),
+        match info.method {
+            Method::None => "one token per step".into(),
+            method if info.tree_budget > 0 => format!(
+                "{method}, chains of up to {} drafts, trees of up to {}",
+                info.max_drafts, info.tree_budget
+            ),
             method => format!("{method}, up to {} drafts per step", info.max_drafts),
         },
     ));
@@ -127,37 +140,85 @@ pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Resul
     Ok(Loaded { model, facts })
 }
 
-/// Opens the drafter, and says what it is.
-fn drafter(
+/// Opens the drafter, if there is one, says what it is, and settles sizes.
+fn speculation(
     drafting: Drafting,
     target: &TargetConfig,
     facts: &mut Vec<Fact>,
 ) -> Result<(Option<Checkpoint>, Speculation)> {
-    let Drafting::Dflash {
-        drafter,
-        max_drafts,
-        notices,
-    } = drafting
-    else {
-        return Ok((None, Speculation::None));
+    let mut speculation = Speculation::of(drafting.method);
+    let mut most = Speculation::MOST_DRAFTS;
+    let mut limit = format!("a step has {most} at most");
+    let checkpoint = match &drafting.drafter {
+        Some(source) => {
+            let checkpoint = open(source, demo::drafter)?;
+            let config = DrafterConfig::read(&checkpoint, Some(target))?;
+            facts.push(("drafter", drafter_fact(source, &config)));
+            let guesses = config.guesses.iter();
+            facts.extend(guesses.map(|guess| ("guessed", guess.clone())));
+            if matches!(drafting.method, Method::Dflash | Method::Ddtree) {
+                most = config.block_size.saturating_sub(1);
+                limit = format!(
+                    "the drafter's block has {} rows, which allows {most}",
+                    config.block_size
+                );
+                speculation.max_drafts = most;
+            }
+            Some(checkpoint)
+        }
+        None => None,
     };
-    let checkpoint = open(&drafter, demo::drafter)?;
-    let config = DrafterConfig::read(&checkpoint, Some(target))?;
-    facts.push(("drafter", drafter_fact(&drafter, &config)));
-    let guesses = config.guesses.iter();
-    facts.extend(guesses.map(|guess| ("guessed", guess.clone())));
-    facts.extend(notices.into_iter().map(|notice| ("notice", notice)));
-    let most = config.block_size.saturating_sub(1);
-    let speculation = Speculation::Dflash {
-        max_drafts: draft_count(max_drafts, most)?,
-        rule: Rule::default(),
-    };
-    Ok((Some(checkpoint), speculation))
+    if drafting.method == Method::Mtp {
+        most = Speculation::MOST_MTP_DRAFTS;
+        limit = format!("the MTP head is chained {most} times at most");
+    }
+    let notices = drafting.notices.into_iter();
+    facts.extend(notices.map(|notice| ("notice", notice)));
+    if let Some(count) = drafting.max_drafts {
+        if count > most {
+            return Err(Error::Usage(format!(
+                "{count} speculative tokens per step are too many: {limit}"
+            )));
+        }
+        speculation.max_drafts = count;
+    }
+    speculation.tree_budget = drafting.tree_budget.unwrap_or(speculation.tree_budget);
+    speculation.seeded = drafting.seeded.unwrap_or(speculation.seeded);
+    speculation.lookup_min = drafting.lookup_min;
+    speculation.mtp = drafting.mtp;
+    Ok((checkpoint, speculation))
 }
 
 /// A running model for one request at a time.
 pub fn served(args: &ModelArgs) -> Result<ServedModel> {
     Ok(load(args, &[], Scheduling::ALONE)?.model)
+}
+
+/// The same with every way to draft that its weights allow, for requests to choose from.
+pub fn served_by_all(args: &ModelArgs) -> Result<ServedModel> {
+    let drafting = Drafting {
+        method: Method::Auto,
+        tree_budget: Some(Speculation::MOST_DRAFTS),
+        mtp: true,
+        ..Drafting::of(args)?
+    };
+    // Every prompt is read in full by every method.
+    let scheduling = Scheduling {
+        checkpoints: 0,
+        ..Scheduling::ALONE
+    };
+    Ok(load_with(args, drafting, &[], scheduling)?.model)
+}
+
+/// The weights alone.
+pub fn sources(args: &ModelArgs) -> Result<Sources> {
+    let drafter = Drafting::of(args)?.drafter;
+    Ok(Sources {
+        target: open(&Source::of(&args.model), demo::target)?,
+        drafter: drafter
+            .map(|source| open(&source, demo::drafter))
+            .transpose()?,
+    })
 }
 
 /// Opens a checkpoint, or the embedded one.
@@ -169,18 +230,6 @@ pub fn open(source: &Source, demo: fn() -> Result<Checkpoint>) -> Result<Checkpo
             path.display()
         ))),
         Source::Path(path) => Ok(Checkpoint::open(path)?),
-    }
-}
-
-/// Drafts per step: as asked for, at most `most`.
-fn draft_count(asked: Option<usize>, most: usize) -> Result<usize> {
-    match asked {
-        Some(count) if count > most => Err(Error::Usage(format!(
-            "{count} speculative tokens per step are too many: the drafter's block has {} rows, \
-             which allows {most}",
-            most + 1
-        ))),
-        count => Ok(count.unwrap_or(most)),
     }
 }
 
@@ -293,11 +342,26 @@ mod tests {
     }
 
     #[test]
-    fn drafts_are_bounded_by_the_block() {
-        assert_eq!(draft_count(None, 15).unwrap(), 15);
-        assert_eq!(draft_count(Some(7), 15).unwrap(), 7);
-        let error = draft_count(Some(16), 15).unwrap_err();
-        assert!(error.to_string().contains("allows 15"), "{error}");
+    fn drafts_fit_the_block() {
+        let config = TargetConfig::read(&demo::target().unwrap()).unwrap();
+        let sizes = |method, max_drafts| {
+            let drafting = Drafting {
+                method,
+                drafter: Some(Source::Demo),
+                max_drafts,
+                ..Drafting::default()
+            };
+            let chosen = speculation(drafting, &config, &mut Vec::new());
+            chosen
+                .map(|(_, speculation)| speculation.max_drafts)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(sizes(Method::Dflash, None), Ok(15));
+        assert_eq!(sizes(Method::Dflash, Some(7)), Ok(7));
+        let error = sizes(Method::Dflash, Some(16)).unwrap_err();
+        assert!(error.contains("allows 15"), "{error}");
+        let error = sizes(Method::Mtp, Some(8)).unwrap_err();
+        assert!(error.contains("7 times"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What the server says to the engine and hears from it.
 
-use volley_speculate::{SamplingParams, TokenLogprob};
+use volley_speculate::{Method, SamplingParams, TokenLogprob};
 
+use crate::DraftStats;
 use crate::control::{ClosedBy, Control};
 
 /// One generation.
@@ -31,14 +32,20 @@ pub struct Request {
 /// Per-request choice of speculation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpeculateOptions {
+    /// How to draft; as the engine is set up when `None`.
+    pub method: Option<Method>,
     /// Most drafts per step; 0 switches speculation off.
     pub max_drafts: usize,
+    /// Most nodes of a tree per step.
+    pub tree_budget: usize,
 }
 
 impl Default for SpeculateOptions {
     fn default() -> Self {
         Self {
+            method: None,
             max_drafts: usize::MAX,
+            tree_budget: usize::MAX,
         }
     }
 }
@@ -49,6 +56,8 @@ pub struct RequestUpdate {
     /// Tokens of this step in order: accepted drafts, then the bonus token. A stop token is
     /// included as the last one.
     pub tokens: Vec<u32>,
+    /// How this step drafted.
+    pub method: Method,
     /// Drafts verified in this step.
     pub drafted: usize,
     /// Of these, accepted (also when cut off by a stop).
@@ -88,7 +97,7 @@ pub enum Stop {
 }
 
 /// Token counts of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Prompt tokens.
     pub prompt_tokens: usize,
@@ -103,6 +112,8 @@ pub struct Usage {
     pub drafted_tokens: usize,
     /// Drafts accepted.
     pub accepted_tokens: usize,
+    /// How drafts did.
+    pub speculation: DraftStats,
     /// Target passes after the prompt.
     pub steps: usize,
     /// Time from admission to the first token, in milliseconds.
@@ -118,10 +129,14 @@ pub struct EngineInfo {
     pub max_model_len: usize,
     /// Rows of logits; ids at or above are refused.
     pub vocab_size: usize,
-    /// Method of drafting ("none", "dflash").
-    pub method: String,
-    /// Most drafts per step.
+    /// How requests draft that do not choose.
+    pub method: Method,
+    /// What requests may choose from.
+    pub methods: Vec<Method>,
+    /// Most drafts of a chain per step.
     pub max_drafts: usize,
+    /// Most nodes of a tree per step.
+    pub tree_budget: usize,
 }
 
 /// Refusals and failures of the engine.
@@ -147,6 +162,17 @@ pub enum EngineError {
         id: u32,
         /// Size of the vocabulary.
         vocab_size: usize,
+    },
+    /// A way to draft that is not loaded.
+    #[error(
+        "speculation by {method} is not offered here; there are {}",
+        names(offered)
+    )]
+    Method {
+        /// What was asked for.
+        method: Method,
+        /// What there is.
+        offered: Vec<Method>,
     },
     /// The engine thread has ended.
     #[error("the engine has stopped: {0}")]
@@ -195,4 +221,9 @@ pub enum EngineError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+fn names(methods: &[Method]) -> String {
+    let names: Vec<&str> = methods.iter().map(|method| method.name()).collect();
+    names.join(", ")
 }

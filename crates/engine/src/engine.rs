@@ -1,15 +1,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use volley_model::{Drafter, Target};
+use volley_model::{Drafter, Mtp, Target};
 use volley_ops::{Batch, Ops};
+use volley_speculate::Method;
+use volley_speculate::policy::Policy;
 
+use crate::calibrate::calibrate;
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::handle::{Heartbeat, Queue, Shared, Stopped};
 use crate::layout::Layout;
-use crate::proposers::{DflashProposer, NoProposer, TargetRank};
-use crate::ranks::{RankGroup, panic_text};
+use crate::proposers::{DflashProposer, Drafters, MtpProposer, TargetRank};
+use crate::ranks::{RankGroup, StepFailure, panic_text};
 use crate::scheduler::Scheduler;
 use crate::worker::RankWorker;
 use crate::{
@@ -50,7 +53,13 @@ impl Engine {
             let (sources, layout) = (Arc::clone(&sources), Arc::clone(&layout));
             move || load(ops, &sources, &layout)
         };
-        let ranks = RankGroup::start(ops.into_iter().map(load).collect())?;
+        let mut ranks = RankGroup::start(ops.into_iter().map(load).collect())?;
+        let policy = match options.speculation.method {
+            Method::Auto => {
+                calibrate(&mut ranks, &layout, block_size).map_err(StepFailure::error)?
+            }
+            _ => Policy::default(),
+        };
 
         let shared = Arc::new(Shared {
             info: layout.info.clone(),
@@ -64,7 +73,13 @@ impl Engine {
             queue: Queue::new(options.max_waiting),
         });
         let (submissions, incoming) = async_channel::unbounded();
-        let scheduler = Scheduler::new(ranks, incoming, Arc::clone(&shared), layout.scheduler);
+        let scheduler = Scheduler::new(
+            ranks,
+            incoming,
+            Arc::clone(&shared),
+            layout.scheduler,
+            policy,
+        );
         let thread = std::thread::Builder::new()
             .name("volley-engine".into())
             .spawn({
@@ -89,17 +104,26 @@ pub(crate) fn load<O: Ops + 'static>(
     let target = Target::load(&ops, &sources.target, taps, layout.target)?;
     let sampling = layout.sampling;
     let slots = layout.target.slots;
-    let proposer = match (&layout.drafter, &sources.drafter) {
+    let dflash = match (&layout.drafter, &sources.drafter) {
         (Some(drafter), Some(checkpoint)) => {
             let drafter = Drafter::load(&ops, checkpoint, target.config(), drafter.limits)?;
-            Box::new(DflashProposer::new(drafter, sampling, slots)) as Box<_>
+            Some(DflashProposer::new(drafter, sampling, slots))
         }
-        _ => Box::new(NoProposer) as Box<_>,
+        _ => None,
     };
+    let mtp = match layout.mtp {
+        true => {
+            let head = Mtp::load(&ops, &sources.target, target.config(), layout.target)?;
+            Some(MtpProposer::new(head, sampling, slots, dflash.is_none()))
+        }
+        false => None,
+    };
+    let proposer = Box::new(Drafters { dflash, mtp });
     let rank = TargetRank {
         ops,
         target,
         batch: Batch::default(),
+        ids: Vec::new(),
     };
     Ok(RankWorker::new(rank, proposer, sampling, slots))
 }

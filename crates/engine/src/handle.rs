@@ -135,6 +135,14 @@ impl EngineHandle {
             });
         }
         request.sampling.validate()?;
+        if let Some(method) = request.speculate.method
+            && !info.methods.contains(&method)
+        {
+            return Err(EngineError::Method {
+                method,
+                offered: info.methods.clone(),
+            });
+        }
         let ids = request.prompt.iter();
         let unknown = ids
             .chain(request.sampling.logit_bias.keys())

@@ -1,7 +1,8 @@
 use volley_cache::CacheSizes;
 use volley_model::{DrafterConfig, Limits, TargetConfig};
-use volley_speculate::Rule;
+use volley_speculate::Method;
 
+use crate::drafting::DraftLimits;
 use crate::scheduler::SchedulerLimits;
 use crate::sequence::Sampling;
 use crate::{EngineError, EngineInfo, EngineOptions, Sources, Speculation};
@@ -15,6 +16,8 @@ pub(crate) struct Layout {
     /// Rows per pass, slots and cache blocks of the target.
     pub target: Limits,
     pub drafter: Option<DrafterLayout>,
+    /// Whether the target's MTP head is loaded.
+    pub mtp: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -45,20 +48,15 @@ impl Layout {
         }
         let running = options.max_running;
         let prefill_chunk = options.prefill_chunk.min(max_model_len);
-        let (drafter, max_drafts, rule) = match options.speculation {
-            Speculation::None => (None, 0, Rule::default()),
-            Speculation::Dflash { max_drafts, rule } => {
-                let checkpoint = sources.drafter.as_ref().ok_or_else(|| {
-                    EngineError::Options("speculation by DFlash needs a drafter".into())
-                })?;
-                let config = DrafterConfig::read(checkpoint, Some(&target))?;
-                let max_drafts = max_drafts.min(config.block_size - 1);
-                (Some(config), max_drafts, rule)
-            }
-        };
-        let draft_rows = drafter.as_ref().map_or(0, |config| config.block_size);
-        // The drafter's block may reach behind the end of the longest sequence.
-        let longest = (max_model_len + draft_rows).div_ceil(block_size);
+        let spec = &options.speculation;
+        let drafter = drafter(spec, sources, &target)?;
+        let mtp = has_mtp(spec, sources, drafter.is_some())?;
+        let block = drafter.as_ref().map_or(0, |config| config.block_size);
+        let drafts = DraftLimits::new(spec, block, mtp);
+        let draft_rows = block.max(if mtp { Speculation::MOST_MTP_DRAFTS } else { 0 });
+        let most_rows = 1 + drafts.most_drafts();
+        // A block or a tree may reach behind the end of the longest sequence.
+        let longest = (max_model_len + draft_rows.max(most_rows)).div_ceil(block_size);
         let cache = CacheSizes {
             blocks: cache_blocks(options, longest)?,
             block_size,
@@ -76,20 +74,26 @@ impl Layout {
             info: EngineInfo {
                 max_model_len,
                 vocab_size: target.vocab_size,
-                method: drafter.as_ref().map_or("none", |_| "dflash").to_string(),
-                max_drafts,
+                method: spec.method,
+                methods: drafts.methods(),
+                max_drafts: drafts.max_drafts,
+                tree_budget: drafts.tree_budget,
             },
             scheduler: SchedulerLimits {
                 cache,
                 checkpoint_interval: options.checkpoint_interval,
                 max_model_len,
                 prefill_chunk,
-                max_drafts,
+                drafts,
                 draft_rows,
                 max_itl: options.max_itl,
             },
-            sampling: Sampling { rule, allowed },
-            target: limits(1 + max_drafts),
+            sampling: Sampling {
+                rule: spec.rule,
+                allowed,
+            },
+            target: limits(most_rows),
+            mtp,
             drafter: drafter.map(|config| DrafterLayout {
                 taps: config.target_layer_ids,
                 limits: limits(draft_rows),
@@ -116,5 +120,37 @@ fn max_model_len(options: &EngineOptions, target: &TargetConfig) -> Result<usize
         Some(len) => Err(EngineError::Options(format!(
             "the maximum model length is {len} tokens, it must be between 2 and the model's {most}"
         ))),
+    }
+}
+
+/// Config of the DFlash drafter, if the method wants one.
+fn drafter(
+    spec: &Speculation,
+    sources: &Sources,
+    target: &TargetConfig,
+) -> Result<Option<DrafterConfig>, EngineError> {
+    match (spec.method, &sources.drafter) {
+        (Method::None, _) => Ok(None),
+        (_, Some(checkpoint)) => Ok(Some(DrafterConfig::read(checkpoint, Some(target))?)),
+        (Method::Dflash | Method::Ddtree, None) => Err(EngineError::Options(
+            "speculation by DFlash needs a drafter".into(),
+        )),
+        (Method::Ngram | Method::Mtp | Method::Auto, None) => Ok(None),
+    }
+}
+
+/// Whether the MTP head is to be loaded.
+fn has_mtp(spec: &Speculation, sources: &Sources, drafter: bool) -> Result<bool, EngineError> {
+    let there = || {
+        let mut tensors = sources.target.tensors();
+        tensors.any(|tensor| tensor.name().contains("mtp."))
+    };
+    match spec.method {
+        Method::None => Ok(false),
+        Method::Auto if !drafter => Ok(there()),
+        Method::Mtp if !there() => Err(EngineError::Options(
+            "speculation by MTP needs the target's mtp.* tensors, and it has none".into(),
+        )),
+        method => Ok(method == Method::Mtp || (spec.mtp && there())),
     }
 }

@@ -5,10 +5,12 @@
 //! equal logits they come to equal tokens, so nothing is broadcast.
 
 mod api;
+mod calibrate;
 mod control;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod drafting;
 mod engine;
 mod handle;
 mod layout;
@@ -22,6 +24,7 @@ mod scheduler;
 mod sequence;
 mod stats;
 mod step;
+mod trajectory;
 mod worker;
 
 pub use api::{
@@ -31,4 +34,5 @@ pub use control::{ClosedBy, Control, RepetitionRule, Thinking};
 pub use engine::Engine;
 pub use handle::EngineHandle;
 pub use options::{DeviceKind, EngineOptions, Sources, Speculation};
-pub use stats::EngineStats;
+pub use stats::{DraftStats, EngineStats, MethodSteps};
+pub use trajectory::{Marginals, marginals};

@@ -1,13 +1,13 @@
 use std::time::Duration;
 
 use volley_model::Checkpoint;
-use volley_speculate::Rule;
+use volley_speculate::{Method, Rule};
 
 /// Weights an engine serves.
 pub struct Sources {
     /// The target.
     pub target: Checkpoint,
-    /// The drafter; needed by [`Speculation::Dflash`].
+    /// The DFlash drafter; needed by [`Method::Dflash`] and [`Method::Ddtree`].
     pub drafter: Option<Checkpoint>,
 }
 
@@ -52,7 +52,7 @@ impl Default for EngineOptions {
             max_model_len: None,
             prefill_chunk: 256,
             token_count: None,
-            speculation: Speculation::None,
+            speculation: Speculation::none(),
             max_running: 1,
             cache_blocks: None,
             checkpoints: 32,
@@ -75,18 +75,66 @@ pub enum DeviceKind {
     Cuda,
 }
 
-/// Method of drafting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Speculation {
+/// Ways to draft that an engine offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speculation {
+    /// How requests draft that do not choose. With [`Method::None`] nothing else is offered.
+    pub method: Method,
+    /// Most drafts of a chain per step; at most [`Speculation::MOST_DRAFTS`], of a block those it
+    /// has, of the MTP head [`Speculation::MOST_MTP_DRAFTS`].
+    pub max_drafts: usize,
+    /// Most nodes of a tree per step, the anchor not counted; at most
+    /// [`Speculation::MOST_DRAFTS`]. 0 offers no trees.
+    pub tree_budget: usize,
+    /// Whether a tree begins with the whole chain of likeliest tokens.
+    pub seeded: bool,
+    /// Shortest repeat that lookup goes on from. With a method other than lookup, such a repeat
+    /// goes before the models; `None` leaves lookup to its own method and to [`Method::Auto`].
+    pub lookup_min: Option<usize>,
+    /// Whether the target's MTP head is loaded though the method does without.
+    pub mtp: bool,
+    /// How sampled drafts are accepted; greedy ones do not depend on it. Trees and mixtures need
+    /// [`Rule::Match`].
+    pub rule: Rule,
+}
+
+impl Speculation {
+    /// Most drafts of any step.
+    pub const MOST_DRAFTS: usize = 63;
+    /// Most passes of the MTP head per step.
+    pub const MOST_MTP_DRAFTS: usize = 7;
+
     /// One token per target pass.
-    #[default]
-    None,
-    /// Block diffusion by a DFlash drafter.
-    Dflash {
-        /// Most drafts to verify per step; at most the drafter's block less one.
-        max_drafts: usize,
-        /// How sampled drafts are accepted; greedy ones do not depend on it.
-        rule: Rule,
-    },
+    pub fn none() -> Self {
+        Self::of(Method::None)
+    }
+
+    /// Chains of at most `max_drafts` drafts of a DFlash drafter.
+    pub fn dflash(max_drafts: usize) -> Self {
+        Self {
+            max_drafts,
+            ..Self::of(Method::Dflash)
+        }
+    }
+
+    /// A method with its usual sizes.
+    pub fn of(method: Method) -> Self {
+        Self {
+            method,
+            max_drafts: match method {
+                Method::None => 0,
+                Method::Mtp => 3,
+                _ => 15,
+            },
+            tree_budget: match method {
+                Method::Ddtree => 22,
+                Method::Auto => 31,
+                _ => 0,
+            },
+            seeded: true,
+            lookup_min: None,
+            mtp: false,
+            rule: Rule::default(),
+        }
+    }
 }

@@ -1,8 +1,17 @@
 //! Sources of drafts that look at the target of a rank.
 
+mod drafters;
+mod mtp;
+
 use volley_model::{Drafter, Target};
 use volley_ops::{Batch, Ops, Segment};
-use volley_speculate::{Drafting, Proposal, Proposer, draft_chain};
+use volley_speculate::{
+    DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, TreeOrder, TreeShape,
+    draft_chain, draft_tree,
+};
+
+pub(crate) use drafters::Drafters;
+pub(crate) use mtp::MtpProposer;
 
 use crate::EngineError;
 use crate::logits::RankLogits;
@@ -16,49 +25,30 @@ pub(crate) struct TargetRank<O: Ops> {
     pub target: Target<O>,
     /// Rows of the last pass.
     pub batch: Batch,
+    /// Their tokens.
+    pub ids: Vec<u32>,
 }
 
-/// No drafts: one token per pass.
-pub(crate) struct NoProposer;
-
-impl<T: ?Sized> Proposer<T> for NoProposer {
-    type Error = EngineError;
-
-    fn reset(&mut self, _: &mut T, _: usize) -> Result<(), EngineError> {
-        Ok(())
+/// A slot's length in a proposer's cache, checked against the target's before it grows.
+fn check_context(slot: usize, context: usize, committed: usize) -> Result<(), EngineError> {
+    if context == committed {
+        return Ok(());
     }
-
-    fn copy_slot(&mut self, _: &mut T, _: usize, _: usize) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn copy_block(&mut self, _: &mut T, _: u32, _: u32) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn observe(&mut self, _: &mut T, _: &[Vec<u32>]) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn propose(
-        &mut self,
-        _: &mut T,
-        sequences: &mut [Drafting<'_>],
-    ) -> Result<Vec<Proposal>, EngineError> {
-        Ok(vec![Proposal::default(); sequences.len()])
-    }
-
-    fn context(&self, _: usize) -> Option<usize> {
-        None
-    }
+    Err(EngineError::DraftContext {
+        slot,
+        context,
+        committed,
+    })
 }
 
-/// Block diffusion (dflash 2 and 4): one pass of the drafter gives the whole block.
+/// Block diffusion (dflash 2 and 4): one pass of the drafter gives the whole block, of which a
+/// chain or a tree is made.
 pub(crate) struct DflashProposer<O: Ops> {
     drafter: Drafter<O>,
     sampling: Sampling,
-    /// Committed tokens per slot in the drafter's cache.
-    contexts: Vec<usize>,
+    /// Committed tokens per slot in the drafter's cache; none where the sequence has no use for it.
+    contexts: Vec<Option<usize>>,
+    order: TreeOrder,
 }
 
 impl<O: Ops> DflashProposer<O> {
@@ -67,16 +57,62 @@ impl<O: Ops> DflashProposer<O> {
         Self {
             drafter,
             sampling,
-            contexts: vec![0; slots],
+            contexts: vec![None; slots],
+            order: TreeOrder::default(),
         }
+    }
+
+    /// Drafts from the first `rows` rows of a block.
+    fn drafts(
+        &self,
+        logits: &mut dyn Logits,
+        rows: usize,
+        drafting: &mut Drafting<'_>,
+    ) -> Result<Proposal, Error> {
+        let Sampling { rule, allowed } = self.sampling;
+        let Drafting {
+            sampling, history, ..
+        } = drafting;
+        let position = drafting.past + 1;
+        let rows = depth(drafting.plan).min(rows);
+        match *drafting.plan {
+            DraftPlan::Tree(shape) => {
+                let shape = TreeShape {
+                    depth: rows,
+                    ..shape
+                };
+                draft_tree(
+                    logits, sampling, history, allowed, position, shape, self.order,
+                )
+            }
+            _ => draft_chain(logits, rows, sampling, history, allowed, position, rule),
+        }
+    }
+}
+
+/// Rows of a block that a plan looks at.
+fn depth(plan: &DraftPlan) -> usize {
+    match plan {
+        DraftPlan::Chain { depth } => *depth,
+        DraftPlan::Tree(shape) => shape.depth.min(shape.budget),
+        _ => 0,
     }
 }
 
 impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
     type Error = EngineError;
 
-    fn reset(&mut self, _: &mut TargetRank<O>, slot: usize) -> Result<(), EngineError> {
-        self.contexts[slot] = 0;
+    fn reset(
+        &mut self,
+        _: &mut TargetRank<O>,
+        slot: usize,
+        method: Option<Method>,
+    ) -> Result<(), EngineError> {
+        let used = match method {
+            None | Some(Method::Dflash | Method::Ddtree | Method::Auto) => true,
+            Some(Method::None | Method::Ngram | Method::Mtp) => false,
+        };
+        self.contexts[slot] = used.then_some(0);
         Ok(())
     }
 
@@ -99,18 +135,19 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         Ok(self.drafter.copy_block(&rank.ops, from, to)?)
     }
 
-    fn observe(&mut self, rank: &mut TargetRank<O>, keep: &[Vec<u32>]) -> Result<(), EngineError> {
+    fn observe(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        keep: &[Vec<u32>],
+        _: &[u32],
+    ) -> Result<(), EngineError> {
         let mut rows = Vec::new();
         let mut batch = Batch::default();
         for (segment, kept) in rank.batch.segments.iter().zip(keep) {
-            let context = &mut self.contexts[segment.slot];
-            if *context != segment.past {
-                return Err(EngineError::DraftContext {
-                    slot: segment.slot,
-                    context: *context,
-                    committed: segment.past,
-                });
-            }
+            let Some(context) = &mut self.contexts[segment.slot] else {
+                continue;
+            };
+            check_context(segment.slot, *context, segment.past)?;
             let first = rows.len();
             rows.extend(kept.iter().map(|row| segment.rows.start as u32 + row));
             batch.segments.push(Segment {
@@ -122,51 +159,63 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
             });
             *context += kept.len();
         }
+        if rows.is_empty() {
+            return Ok(());
+        }
         let taps = rank.target.taps();
         Ok(self.drafter.append(&rank.ops, taps, &rows, &batch)?)
     }
 
-    /// The drafter always runs its full block, as it was trained (dflash 2.5); `max_drafts` cuts
-    /// what is verified.
+    /// The drafter always runs its full block, as it was trained (dflash 2.5); the plan bounds
+    /// what is verified. Sequences that want no block get no drafts.
     fn propose(
         &mut self,
         rank: &mut TargetRank<O>,
         sequences: &mut [Drafting<'_>],
     ) -> Result<Vec<Proposal>, EngineError> {
+        let wanted =
+            |d: &&mut Drafting<'_>| matches!(d.plan, DraftPlan::Chain { .. } | DraftPlan::Tree(_));
         let block = self.drafter.config().block_size;
-        let segments = sequences.iter().enumerate().map(|(i, d)| Segment {
-            rows: i * block..(i + 1) * block,
-            slot: d.slot,
-            past: d.past,
-            blocks: d.blocks.to_vec(),
-            parents: None,
-        });
-        let batch = Batch {
-            segments: segments.collect(),
-        };
-        let anchors: Vec<u32> = sequences.iter().map(|d| d.anchor).collect();
-        let Sampling { rule, allowed } = self.sampling;
-        let most = sequences.iter().map(|d| d.max_drafts).max().unwrap_or(0);
-        let depth = most.min(block - 1);
+        let mut batch = Batch::default();
+        let mut anchors = Vec::new();
+        for d in sequences.iter_mut().filter(wanted) {
+            let first = batch.rows();
+            batch.segments.push(Segment {
+                rows: first..first + block,
+                slot: d.slot,
+                past: d.past,
+                blocks: d.blocks.to_vec(),
+                parents: None,
+            });
+            anchors.push(d.anchor);
+        }
+        let mut proposals = vec![Proposal::default(); sequences.len()];
+        if anchors.is_empty() {
+            return Ok(proposals);
+        }
         let TargetRank { ops, target, .. } = rank;
-        let top = self
-            .drafter
-            .draft(ops, target, &anchors, &batch, [depth, allowed])?;
-        let drafts = sequences.iter_mut().enumerate().map(|(i, d)| {
-            let logits = &mut RankLogits::new(ops, target, &top, i * depth);
-            let rows = d.max_drafts.min(depth);
-            let position = d.past + 1;
-            // A sequence that cannot be drafted goes on without: its text does not depend on it.
-            draft_chain(logits, rows, d.sampling, d.history, allowed, position, rule)
-                .unwrap_or_else(|error| {
-                    tracing::warn!("slot {}: no drafts: {error}", d.slot);
-                    Proposal::default()
-                })
-        });
-        Ok(drafts.collect())
+        let depths = sequences.iter().map(|d| depth(d.plan));
+        let depth = depths.max().unwrap_or(0).min(block - 1);
+        let sizes = [depth, self.sampling.allowed];
+        let top = self.drafter.draft(ops, target, &anchors, &batch, sizes)?;
+        let mut first = 0;
+        for (d, proposal) in sequences.iter_mut().zip(&mut proposals) {
+            if !wanted(&d) {
+                continue;
+            }
+            let logits = &mut RankLogits::new(ops, target, &top, first);
+            first += depth;
+            match self.drafts(logits, depth, d) {
+                Ok(drafts) => *proposal = drafts,
+                // A sequence that cannot be drafted goes on without: its text does not depend on
+                // it.
+                Err(error) => tracing::warn!("slot {}: no drafts: {error}", d.slot),
+            }
+        }
+        Ok(proposals)
     }
 
     fn context(&self, slot: usize) -> Option<usize> {
-        Some(self.contexts[slot])
+        self.contexts[slot]
     }
 }

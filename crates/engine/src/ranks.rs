@@ -26,6 +26,16 @@ pub(crate) enum StepFailure {
     Lost(String),
 }
 
+impl StepFailure {
+    /// As an error of the start.
+    pub(crate) fn error(self) -> EngineError {
+        match self {
+            Self::Step(error) => error,
+            Self::Lost(reason) => EngineError::Stopped(reason),
+        }
+    }
+}
+
 /// All ranks of one engine.
 pub(crate) struct RankGroup {
     ranks: Vec<Rank>,

@@ -2,8 +2,10 @@ use std::time::Instant;
 
 use async_channel::Sender;
 use volley_cache::BlockTable;
+use volley_speculate::DraftPlan;
+use volley_speculate::policy::Policy;
 
-use crate::scheduler::SchedulerLimits;
+use crate::drafting::RequestDrafter;
 use crate::step::SlotUpdate;
 use crate::{Request, RequestUpdate, Usage};
 
@@ -18,6 +20,7 @@ pub(crate) struct Turn {
 pub(crate) struct Running {
     pub turn: Turn,
     pub request: Request,
+    pub drafter: RequestDrafter,
     pub updates: Sender<RequestUpdate>,
     pub slot: usize,
     pub table: BlockTable,
@@ -47,14 +50,11 @@ impl Running {
         !self.lost && self.left() == 0
     }
 
-    /// Most drafts of the next step: with its bonus token a block must fit what is left to
-    /// generate.
-    pub fn drafts(&self, limits: SchedulerLimits) -> usize {
+    /// Drafts of the next step, one of `decoding`; none if it does not decode.
+    pub fn draft(&mut self, policy: &Policy, decoding: usize) -> Option<DraftPlan> {
         let left = self.request.max_tokens - self.usage.completion_tokens;
-        limits
-            .max_drafts
-            .min(self.request.speculate.max_drafts)
-            .min(left.saturating_sub(1))
+        self.decodes()
+            .then(|| self.drafter.plan(policy, decoding, left))
     }
 
     /// Most tokens of the next prefill chunk: to the next mark or the end.
@@ -85,10 +85,12 @@ impl Running {
     }
 
     /// Counts a step.
-    pub fn take(&mut self, update: &SlotUpdate) {
+    pub fn take(&mut self, policy: &mut Policy, update: &SlotUpdate) {
         if self.left() == 0 {
             self.usage.steps += 1;
+            self.usage.speculation.take(update);
         }
+        self.drafter.take(policy, update);
         self.committed += update.committed;
         self.text.extend(&update.tokens);
         self.usage.completion_tokens += update.tokens.len();

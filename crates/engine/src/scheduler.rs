@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use async_channel::{Receiver, Sender};
 use volley_cache::{Cache, CacheSizes, Resume};
+use volley_speculate::Method;
+use volley_speculate::policy::Policy;
 
+use crate::drafting::{DraftLimits, RequestDrafter, step_kind};
 use crate::handle::{Shared, Submission};
 use crate::pace::{Pace, share};
 use crate::ranks::{RankGroup, StepFailure};
@@ -30,8 +33,8 @@ pub(crate) struct SchedulerLimits {
     pub max_model_len: usize,
     /// Prompt tokens per step.
     pub prefill_chunk: usize,
-    /// Drafts per step.
-    pub max_drafts: usize,
+    /// Ways to draft.
+    pub drafts: DraftLimits,
     /// Rows that the proposer writes behind the context.
     pub draft_rows: usize,
     /// Longest step while streams run.
@@ -45,6 +48,7 @@ pub(crate) struct Scheduler {
     limits: SchedulerLimits,
     cache: Cache,
     pace: Pace,
+    policy: Policy,
     arrivals: u64,
     waiting: BTreeMap<Turn, Submission>,
     /// In order of their turns.
@@ -62,6 +66,7 @@ impl Scheduler {
         submissions: Receiver<Submission>,
         shared: Arc<Shared>,
         limits: SchedulerLimits,
+        policy: Policy,
     ) -> Self {
         Self {
             ranks,
@@ -69,6 +74,7 @@ impl Scheduler {
             shared,
             cache: Cache::new(limits.cache),
             pace: Pace::new(limits.max_itl),
+            policy,
             limits,
             arrivals: 0,
             waiting: BTreeMap::new(),
@@ -228,9 +234,11 @@ impl Scheduler {
             cache_miss_at = resume.common,
             "admitted"
         );
-        self.entries
-            .push(entry(slot, Some(request.clone()), &resume));
         let caching = self.limits.cache.checkpoints > 0;
+        let drafter = RequestDrafter::new(&request, self.limits.drafts);
+        let method = (!caching).then_some(drafter.method());
+        self.entries
+            .push(entry(slot, Some(request.clone()), method, &resume));
         let running = Running {
             turn,
             marks: match caching {
@@ -248,6 +256,7 @@ impl Scheduler {
             committed: resume.tokens,
             table: resume.table,
             request,
+            drafter,
             updates,
             slot,
             lost: false,
@@ -288,7 +297,10 @@ impl Scheduler {
     fn enter_again(&mut self, index: usize) {
         let running = &mut self.running[index];
         let resume = self.cache.resume(&running.text);
-        self.entries.push(entry(running.slot, None, &resume));
+        let caching = self.limits.cache.checkpoints > 0;
+        let method = (!caching).then_some(running.drafter.method());
+        self.entries
+            .push(entry(running.slot, None, method, &resume));
         running.committed = resume.tokens;
         running.table = resume.table;
         running.lost = false;
@@ -298,9 +310,13 @@ impl Scheduler {
     /// wait for them. Who does not get its blocks waits, or has lost them to one before it.
     fn plan(&mut self) -> StepPlan {
         let decoding = self.running.iter().filter(|running| running.decodes());
-        let rows = decoding
-            .map(|running| 1 + running.drafts(self.limits))
-            .sum();
+        let decoding = decoding.count();
+        let mut drafts = Vec::with_capacity(self.running.len());
+        for running in &mut self.running {
+            drafts.push(running.draft(&self.policy, decoding));
+        }
+        let rows = drafts.iter().flatten().map(|draft| 1 + draft.most_drafts());
+        let rows = rows.sum();
         let budget = self.pace.budget(rows, self.limits.prefill_chunk);
         let wants: Vec<usize> = self.running.iter().map(Running::chunk).collect();
         let shares = share(budget, &wants);
@@ -308,25 +324,24 @@ impl Scheduler {
             enter: std::mem::take(&mut self.entries),
             ..StepPlan::default()
         };
-        for (index, share) in shares.into_iter().enumerate() {
+        for ((index, share), draft) in shares.into_iter().enumerate().zip(drafts) {
             let running = &self.running[index];
             let past = running.committed;
-            let max_drafts = running.drafts(self.limits);
             let len = running.align(share, self.limits.cache.block_size);
-            let rows = match running.decodes() {
-                true => self.limits.draft_rows.max(1 + max_drafts),
-                false => len,
+            let rows = match &draft {
+                Some(draft) => self.limits.draft_rows.max(1 + draft.most_drafts()),
+                None => len,
             };
             if running.lost || rows == 0 || !self.grow(index, past + rows) {
                 continue;
             }
             let running = &self.running[index];
             let (slot, blocks) = (running.slot, running.table.blocks().to_vec());
-            if running.decodes() {
+            if let Some(draft) = draft {
                 plan.decode.push(DecodeStep {
                     slot,
                     past,
-                    max_drafts,
+                    draft,
                     blocks,
                 });
                 continue;
@@ -370,13 +385,19 @@ impl Scheduler {
 
     fn step(&mut self, plan: StepPlan) -> Result<(), String> {
         let slots = plan.decode.iter();
-        let rows = slots.map(|step| 1 + step.max_drafts).sum();
+        let rows = slots.map(|step| 1 + step.draft.most_drafts()).sum();
+        let kind = step_kind(&plan.decode).filter(|_| plan.prefill.is_empty());
         let tokens = plan.prefill.iter().map(|chunk| chunk.len).sum();
         let began = Instant::now();
         match self.ranks.step(plan) {
             Ok(outputs) => {
                 let took = began.elapsed();
                 self.pace.record(rows, tokens, took);
+                if let Some((kind, sequences)) = kind {
+                    let rows = outputs.updates.iter().map(|update| 1 + update.drafted);
+                    let ms = took.as_secs_f64() * 1e3;
+                    self.policy.costs.take(kind, sequences, rows.sum(), ms);
+                }
                 if rows > 0 {
                     self.shared.stats().count_gap(took, self.limits.max_itl);
                 }
@@ -409,17 +430,18 @@ impl Scheduler {
             let index = index.expect("an update comes from a slot of the plan: this is a bug");
             let running = &mut self.running[index];
             let prefill = running.left() > 0;
-            running.take(&update);
+            running.take(&mut self.policy, &update);
             let mut stats = self.shared.stats();
             stats.completion_tokens += update.tokens.len() as u64;
             if prefill {
                 stats.prompt_tokens += update.committed as u64;
             } else {
-                stats.count_step(update.drafted, update.accepted);
+                stats.count_step(&update);
             }
             drop(stats);
             let message = RequestUpdate {
                 tokens: update.tokens,
+                method: update.method,
                 drafted: update.drafted,
                 accepted: update.accepted,
                 logprobs: update.logprobs,
@@ -510,10 +532,11 @@ impl Scheduler {
     }
 }
 
-fn entry(slot: usize, request: Option<Request>, resume: &Resume) -> Entry {
+fn entry(slot: usize, request: Option<Request>, method: Option<Method>, resume: &Resume) -> Entry {
     Entry {
         slot,
         request,
+        method,
         from: resume.slot.map(|slot| Restore {
             slot,
             tokens: resume.tokens,

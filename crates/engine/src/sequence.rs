@@ -70,6 +70,17 @@ impl Sequence {
         Ok(())
     }
 
+    /// Token behind the next `rows` rows to be committed; the anchor at the end of the text.
+    pub fn after(&self, rows: usize) -> u32 {
+        let next = self.committed + rows;
+        let prompt = &self.request.prompt;
+        let token = match next.checked_sub(prompt.len()) {
+            None => prompt.get(next),
+            Some(index) => self.history.output().get(index),
+        };
+        token.copied().unwrap_or(self.anchor)
+    }
+
     /// Makes a proposal fit what may come next, with at most `most` drafts.
     pub fn refine(
         &mut self,

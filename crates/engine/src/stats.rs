@@ -1,5 +1,65 @@
 use std::time::Duration;
 
+use volley_speculate::Method;
+
+use crate::step::SlotUpdate;
+
+/// How drafts did: of a request, or of an engine since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DraftStats {
+    /// Steps that drafted.
+    pub drafts: u64,
+    /// Drafts verified, all nodes of trees counted.
+    pub draft_tokens: u64,
+    /// Drafts accepted.
+    pub accepted_tokens: u64,
+    /// `drafted[i]`: how often a draft `i + 1` behind the anchor was verified.
+    pub drafted: Vec<u64>,
+    /// `accepted[i]`: how often one was accepted.
+    pub accepted: Vec<u64>,
+    /// Decode steps by method of drafting.
+    pub methods: MethodSteps,
+}
+
+/// Decode steps by method of drafting; none for steps without drafts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MethodSteps([u64; Method::ALL.len()]);
+
+impl MethodSteps {
+    /// Steps of a method.
+    pub fn of(&self, method: Method) -> u64 {
+        self.0[method as usize]
+    }
+
+    /// The method of most steps.
+    pub fn most(&self) -> Method {
+        let methods = Method::ALL.into_iter();
+        methods
+            .max_by_key(|&method| self.of(method))
+            .unwrap_or_default()
+    }
+}
+
+impl DraftStats {
+    /// Counts a decode step.
+    pub(crate) fn take(&mut self, update: &SlotUpdate) {
+        self.methods.0[update.method as usize] += 1;
+        self.drafts += u64::from(update.drafted > 0);
+        self.draft_tokens += update.drafted as u64;
+        self.accepted_tokens += update.accepted as u64;
+        if self.drafted.len() < update.depth {
+            self.drafted.resize(update.depth, 0);
+            self.accepted.resize(update.depth, 0);
+        }
+        self.drafted[..update.depth]
+            .iter_mut()
+            .for_each(|n| *n += 1);
+        self.accepted[..update.accepted]
+            .iter_mut()
+            .for_each(|n| *n += 1);
+    }
+}
+
 /// Totals of an engine since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
@@ -29,16 +89,14 @@ pub struct EngineStats {
     pub completion_tokens: u64,
     /// Decode steps over all requests.
     pub steps: u64,
-    /// `drafted[i]`: how often a draft `i + 1` behind the anchor was verified.
-    pub drafted: Vec<u64>,
-    /// `accepted[i]`: how often it was accepted.
-    pub accepted: Vec<u64>,
     /// Steps that running streams waited for.
     pub gaps: u64,
     /// Of these, longer than the ceiling.
     pub late_gaps: u64,
     /// The longest of these, in milliseconds.
     pub longest_gap_ms: u64,
+    /// How drafts did.
+    pub speculation: DraftStats,
     /// Cache blocks that no running request holds; kept prefixes give theirs up when needed.
     pub free_blocks: usize,
     /// Of these, blocks of kept prefixes.
@@ -52,7 +110,7 @@ pub struct EngineStats {
 impl EngineStats {
     /// Mean tokens per decode step, the bonus token included; `None` before the first step.
     pub fn acceptance_length(&self) -> Option<f64> {
-        let accepted: u64 = self.accepted.iter().sum();
+        let accepted = self.speculation.accepted_tokens;
         (self.steps > 0).then(|| (accepted + self.steps) as f64 / self.steps as f64)
     }
 
@@ -64,14 +122,9 @@ impl EngineStats {
     }
 
     /// Counts one decode step of one sequence.
-    pub(crate) fn count_step(&mut self, drafted: usize, accepted: usize) {
+    pub(crate) fn count_step(&mut self, update: &SlotUpdate) {
         self.steps += 1;
-        if self.drafted.len() < drafted {
-            self.drafted.resize(drafted, 0);
-            self.accepted.resize(drafted, 0);
-        }
-        self.drafted[..drafted].iter_mut().for_each(|n| *n += 1);
-        self.accepted[..accepted].iter_mut().for_each(|n| *n += 1);
+        self.speculation.take(update);
     }
 }
 
@@ -83,12 +136,28 @@ mod tests {
     fn acceptance_by_position() {
         let mut stats = EngineStats::default();
         assert_eq!(stats.acceptance_length(), None);
-        stats.count_step(3, 2);
-        stats.count_step(1, 1);
-        stats.count_step(0, 0);
-        stats.count_step(4, 0);
-        assert_eq!(stats.drafted, [3, 2, 2, 1]);
-        assert_eq!(stats.accepted, [2, 1, 0, 0]);
+        let mut count = |method, drafted, depth, accepted| {
+            stats.count_step(&SlotUpdate {
+                method,
+                drafted,
+                depth,
+                accepted,
+                ..SlotUpdate::default()
+            });
+        };
+        count(Method::Ddtree, 9, 3, 2);
+        count(Method::Dflash, 1, 1, 1);
+        count(Method::None, 0, 0, 0);
+        count(Method::Dflash, 4, 4, 0);
+        let drafts = &stats.speculation;
+        assert_eq!(drafts.drafted, [3, 2, 2, 1]);
+        assert_eq!(drafts.accepted, [2, 1, 0, 0]);
+        assert_eq!(
+            (drafts.drafts, drafts.draft_tokens, drafts.accepted_tokens),
+            (3, 14, 3)
+        );
+        assert_eq!(drafts.methods.of(Method::Dflash), 2);
+        assert_eq!(drafts.methods.most(), Method::Dflash);
         assert_eq!(stats.acceptance_length(), Some(7.0 / 4.0));
     }
 }

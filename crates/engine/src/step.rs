@@ -2,7 +2,7 @@
 //! out. Every rank runs the whole plan and, on equal logits, comes to the same outputs.
 
 use volley_cache::TailCopy;
-use volley_speculate::TokenLogprob;
+use volley_speculate::{DraftPlan, Method, TokenLogprob};
 
 use crate::{ClosedBy, Request, Stop};
 
@@ -35,6 +35,8 @@ pub struct Entry {
     /// What is asked, `max_tokens` within the context limit; `None` for the sequence that is in
     /// the slot already and has lost what was computed of it.
     pub request: Option<Request>,
+    /// How it drafts; any method if `None`, as its text may be kept for others.
+    pub method: Option<Method>,
     /// Where it begins; with nothing computed if `None`.
     pub from: Option<Restore>,
 }
@@ -72,15 +74,15 @@ pub struct PrefillChunk {
     pub blocks: Vec<u32>,
 }
 
-/// One decode step of a sequence: its anchor and up to `max_drafts` drafts.
+/// One decode step of a sequence: its anchor and its drafts.
 #[derive(Clone, Debug)]
 pub struct DecodeStep {
     /// Slot of the sequence.
     pub slot: usize,
     /// Committed tokens; the anchor has this position.
     pub past: usize,
-    /// Most drafts to verify; 0 runs the anchor alone.
-    pub max_drafts: usize,
+    /// What to draft.
+    pub draft: DraftPlan,
     /// Cache blocks, covering the rows verified and the proposer's block behind `past`.
     pub blocks: Vec<u32>,
 }
@@ -102,9 +104,13 @@ pub struct SlotUpdate {
     /// Tokens that came out, in order: accepted drafts and the bonus token. Empty for a chunk
     /// that does not end its prompt.
     pub tokens: Vec<u32>,
+    /// How they were drafted; [`Method::None`] if nothing was.
+    pub method: Method,
     /// Drafts verified.
     pub drafted: usize,
-    /// Of these, accepted (also when cut off by a stop).
+    /// Drafts on the longest path.
+    pub depth: usize,
+    /// Drafts accepted (also when cut off by a stop).
     pub accepted: usize,
     /// One for each token, if wanted.
     pub logprobs: Vec<TokenLogprob>,
@@ -112,6 +118,8 @@ pub struct SlotUpdate {
     pub forced: Vec<usize>,
     /// Set when the thoughts were closed in this step.
     pub closed_by: Option<ClosedBy>,
+    /// Of these, on the path of first children: what a chain would have had.
+    pub spine: usize,
     /// Set when the sequence has ended.
     pub stop: Option<Stop>,
 }

@@ -58,7 +58,7 @@ impl<O: Ops> RankWorker<O> {
         match entry.from {
             None => {
                 self.rank.target.reset(&self.rank.ops, slot)?;
-                self.proposer.reset(&mut self.rank, slot)?;
+                self.proposer.reset(&mut self.rank, slot, entry.method)?;
             }
             Some(restore) => {
                 if let Some(TailCopy { from, to }) = restore.tail {
@@ -126,7 +126,7 @@ impl<O: Ops> RankWorker<O> {
             updates.push(update);
         }
         let keep: Keep = chunks.iter().map(|c| (0..c.len as u32).collect()).collect();
-        self.conclude(pass.batch, &keep, sequences, &mut updates)?;
+        self.conclude(pass, &keep, sequences, &mut updates)?;
         Ok(updates)
     }
 
@@ -149,21 +149,24 @@ impl<O: Ops> RankWorker<O> {
 
         let mut keep = Keep::new();
         let mut updates = Vec::with_capacity(steps.len());
-        for ((segment, sequence), proposal) in pass
-            .batch
-            .segments
-            .iter()
-            .zip(&mut sequences)
-            .zip(&proposals)
+        let segments = pass.batch.segments.iter().zip(steps);
+        for (((segment, step), sequence), proposal) in segments.zip(&mut sequences).zip(&proposals)
         {
             let mut update = SlotUpdate {
                 slot: sequence.slot,
                 drafted: proposal.tokens.len(),
+                depth: proposal.depth(),
                 ..SlotUpdate::default()
             };
+            if update.drafted > 0 {
+                update.method = step.draft.method();
+            }
             let logits = &mut RankLogits::new(ops, target, &top, segment.rows.start);
             match sequence.verify(proposal, logits, self.sampling, &mut update) {
-                Ok(rows) => keep.push(rows),
+                Ok(rows) => {
+                    update.spine = proposal.spine(&rows);
+                    keep.push(rows);
+                }
                 // The other sequences of the pass go on.
                 Err(error) => {
                     keep.push(vec![0]);
@@ -173,7 +176,7 @@ impl<O: Ops> RankWorker<O> {
             updates.push(update);
         }
         target.commit(ops, &pass.batch, &keep)?;
-        self.conclude(pass.batch, &keep, sequences, &mut updates)?;
+        self.conclude(pass, &keep, sequences, &mut updates)?;
         Ok(updates)
     }
 
@@ -183,37 +186,25 @@ impl<O: Ops> RankWorker<O> {
         steps: &[DecodeStep],
         sequences: &mut [Sequence],
     ) -> Result<Vec<Proposal>, EngineError> {
-        let wanted = |step: &&DecodeStep| step.max_drafts > 0;
-        let mut drafting: Vec<Drafting<'_>> = steps
-            .iter()
-            .zip(sequences)
-            .filter(|(step, _)| wanted(step))
+        let pairs = steps.iter().zip(sequences);
+        let mut drafting: Vec<Drafting<'_>> = pairs
             .map(|(step, sequence)| Drafting {
                 slot: step.slot,
                 past: sequence.committed,
                 blocks: &step.blocks,
                 anchor: sequence.anchor,
-                max_drafts: step.max_drafts,
+                plan: &step.draft,
                 sampling: &sequence.request.sampling,
                 history: &mut sequence.history,
             })
             .collect();
-        let mut proposals = match drafting.is_empty() {
-            true => Vec::new(),
-            false => self.proposer.propose(&mut self.rank, &mut drafting)?,
-        }
-        .into_iter();
-        let proposal = |step: &DecodeStep| match step.max_drafts {
-            0 => Proposal::default(),
-            _ => proposals.next().unwrap_or_default(),
-        };
-        Ok(steps.iter().map(proposal).collect())
+        self.proposer.propose(&mut self.rank, &mut drafting)
     }
 
     /// Makes the proposals fit what may come next. What fails here fails in verification, too.
     fn refine(&self, steps: &[DecodeStep], sequences: &mut [Sequence], proposals: &mut [Proposal]) {
         for ((step, sequence), proposal) in steps.iter().zip(sequences).zip(proposals) {
-            let refined = sequence.refine(proposal, step.max_drafts, self.sampling.rule);
+            let refined = sequence.refine(proposal, step.draft.most_drafts(), self.sampling.rule);
             if let Err(error) = refined {
                 tracing::debug!("slot {}: {error}", step.slot);
             }
@@ -223,13 +214,18 @@ impl<O: Ops> RankWorker<O> {
     /// After a pass: the proposer takes in what was committed, and the sequences go back.
     fn conclude(
         &mut self,
-        batch: Batch,
+        pass: Pass,
         keep: &Keep,
         sequences: Vec<Sequence>,
         updates: &mut [SlotUpdate],
     ) -> Result<(), EngineError> {
-        self.rank.batch = batch;
-        self.proposer.observe(&mut self.rank, keep)?;
+        self.rank.batch = pass.batch;
+        self.rank.ids = pass.ids;
+        let kept = sequences.iter().zip(keep);
+        let next: Vec<u32> = kept
+            .map(|(sequence, kept)| sequence.after(kept.len()))
+            .collect();
+        self.proposer.observe(&mut self.rank, keep, &next)?;
         for ((mut sequence, kept), update) in sequences.into_iter().zip(keep).zip(updates) {
             update.committed = kept.len();
             sequence.committed += kept.len();

@@ -38,7 +38,7 @@ fn said(engine: &EngineHandle, request: &Request) -> Vec<u32> {
 
 #[test]
 fn a_text_goes_on_where_the_last_turn_ended() {
-    for speculation in [Speculation::None, dflash(15)] {
+    for speculation in [Speculation::none(), dflash(15)] {
         let (warm, cold) = (start(options(speculation)), cold(speculation));
         let mut text = prompt(1, 20);
         for turn in 0..8 {
@@ -165,7 +165,7 @@ fn what_does_not_fit_is_forgotten() {
 /// More running texts than blocks: those that came last give way and compute again.
 #[test]
 fn requests_without_blocks_wait_or_compute_again() {
-    for (checkpoints, speculation) in [(0, dflash(15)), (4, dflash(15)), (4, Speculation::None)] {
+    for (checkpoints, speculation) in [(0, dflash(15)), (4, dflash(15)), (4, Speculation::none())] {
         let tight = start(EngineOptions {
             max_model_len: Some(300),
             cache_blocks: Some(12),

@@ -96,7 +96,7 @@ fn engines() -> Vec<(&'static str, EngineHandle)> {
         ..options(dflash(15))
     };
     vec![
-        ("none", start(options(Speculation::None))),
+        ("none", start(options(Speculation::none()))),
         ("1", start(options(dflash(1)))),
         ("4", start(options(dflash(4)))),
         ("15", start(options(dflash(15)))),

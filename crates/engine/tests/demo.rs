@@ -68,7 +68,7 @@ fn prompts() -> Vec<Vec<u32>> {
 fn a_hundred_chats_read_the_same_with_and_without_speculation() {
     let target = checkpoint("target");
     let eos = TargetConfig::read(&target).unwrap().eos;
-    let (plain, speculating) = (start(Speculation::None), start(dflash(15)));
+    let (plain, speculating) = (start(Speculation::none()), start(dflash(15)));
     let prompts = prompts();
     assert_eq!(prompts.len(), 100);
     let mut ended = 0;
@@ -93,7 +93,7 @@ fn a_hundred_chats_read_the_same_with_and_without_speculation() {
 #[test]
 fn sampled_chats_read_the_same_with_and_without_speculation() {
     let eos = TargetConfig::read(&checkpoint("target")).unwrap().eos;
-    let (plain, speculating) = (start(Speculation::None), start(dflash(15)));
+    let (plain, speculating) = (start(Speculation::none()), start(dflash(15)));
     for (seed, prompt) in (0..).zip(prompts().into_iter().step_by(5)) {
         let mut request = sampled(prompt, 100, 1.0, seed);
         request.stop_ids = eos.clone();

@@ -44,7 +44,7 @@ fn a_stop_id_ends_the_text_at_every_index_of_a_block() {
 
 #[test]
 fn max_tokens_ends_the_text_at_every_offset() {
-    for speculation in [Speculation::None, dflash(15)] {
+    for speculation in [Speculation::none(), dflash(15)] {
         let engine = start(options(speculation));
         let request = sampled(prompt(4, 10), 40, FLAT, 9);
         let whole = run(&engine, request.clone());
@@ -67,7 +67,7 @@ fn the_context_limit_ends_the_text() {
             ..options(speculation)
         })
     };
-    let (plain, speculating) = (limited(Speculation::None), limited(dflash(15)));
+    let (plain, speculating) = (limited(Speculation::none()), limited(dflash(15)));
     for len in [1, 32, 47, 48, 49, 62, 63] {
         let request = sampled(prompt(5, len), usize::MAX, FLAT, 5);
         let a = run(&plain, request.clone());
@@ -112,7 +112,7 @@ fn usage_counts_what_happened() {
     let stats = engine.stats();
     assert_eq!(stats.finished, 1);
     assert_eq!(
-        stats.accepted.iter().sum::<u64>(),
+        stats.speculation.accepted.iter().sum::<u64>(),
         usage.accepted_tokens as u64
     );
     assert_eq!((stats.prompt_tokens, stats.completion_tokens), (33, 50));
@@ -174,7 +174,7 @@ fn fifty_requests_from_eight_threads_all_complete() {
 fn impossible_requests_are_refused() {
     let engine = start(EngineOptions {
         max_model_len: Some(64),
-        ..options(Speculation::None)
+        ..options(Speculation::none())
     });
     let refusal = |request| engine.submit(request).map(|_| ()).unwrap_err();
     assert!(matches!(
@@ -212,7 +212,7 @@ fn the_queue_is_bounded() {
     let engine = start(EngineOptions {
         max_model_len: Some(4096),
         max_waiting: 2,
-        ..options(Speculation::None)
+        ..options(Speculation::none())
     });
     let long = engine.submit(greedy(prompt(0, 5), 4000)).unwrap();
     long.recv_blocking().unwrap();

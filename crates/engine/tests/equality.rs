@@ -29,7 +29,7 @@ fn assert_same(prompts: &[Vec<u32>], a: &[Outcome], b: &[Outcome], what: &str) {
 #[test]
 fn greedy_text_does_not_depend_on_speculation() {
     let prompts = prompts(60);
-    let plain = greedy_texts(&start(options(Speculation::None)), &prompts);
+    let plain = greedy_texts(&start(options(Speculation::none())), &prompts);
     let engine = start(options(dflash(usize::MAX)));
     let speculated = greedy_texts(&engine, &prompts);
     assert_same(&prompts, &plain, &speculated, "speculation");
@@ -40,13 +40,17 @@ fn greedy_text_does_not_depend_on_speculation() {
             .all(|outcome| outcome.terminal.usage.drafted_tokens == 0)
     );
     let stats = engine.stats();
-    assert_eq!(stats.drafted.len(), 15);
-    assert!(stats.drafted[0] > 1000, "{:?}", stats.drafted);
+    assert_eq!(stats.speculation.drafted.len(), 15);
+    assert!(
+        stats.speculation.drafted[0] > 1000,
+        "{:?}",
+        stats.speculation.drafted
+    );
 }
 
 #[test]
 fn sampled_text_does_not_depend_on_speculation() {
-    let plain = start(options(Speculation::None));
+    let plain = start(options(Speculation::none()));
     let speculating = start(options(dflash(15)));
     for (seed, temperature) in (0..30).zip([0.7, 1.0, FLAT].into_iter().cycle()) {
         let mut request = sampled(prompt(seed, 20), 40, temperature, seed);
@@ -64,9 +68,9 @@ fn sampled_text_does_not_depend_on_speculation() {
     // The test means little unless drafts of every position were accepted.
     let stats = speculating.stats();
     assert!(
-        stats.accepted.iter().all(|&n| n > 0),
+        stats.speculation.accepted.iter().all(|&n| n > 0),
         "{:?}",
-        stats.accepted
+        stats.speculation.accepted
     );
     assert!(stats.acceptance_length() > Some(1.3), "{stats:?}");
 }
@@ -76,7 +80,7 @@ fn text_does_not_depend_on_the_depth() {
     let requests: Vec<_> = (0..6)
         .map(|s| sampled(prompt(s, 30), 50, FLAT, s))
         .collect();
-    let plain = start(options(Speculation::None));
+    let plain = start(options(Speculation::none()));
     let expected: Vec<_> = requests
         .iter()
         .map(|r| run(&plain, r.clone()).tokens)
@@ -91,7 +95,7 @@ fn text_does_not_depend_on_the_depth() {
             );
         }
         assert_eq!(engine.info().max_drafts, depth.min(15));
-        assert_eq!(engine.stats().drafted.len(), depth.min(15));
+        assert_eq!(engine.stats().speculation.drafted.len(), depth.min(15));
     }
     // The same by request, on one engine, whose drafter must keep up with all of them.
     let engine = start(options(dflash(15)));
@@ -109,7 +113,7 @@ fn text_does_not_depend_on_the_depth() {
 #[test]
 fn text_does_not_depend_on_the_prefill_chunk() {
     let prompts = prompts(25);
-    for speculation in [Speculation::None, dflash(15)] {
+    for speculation in [Speculation::none(), dflash(15)] {
         let texts = |prefill_chunk| {
             let options = EngineOptions {
                 prefill_chunk,
@@ -132,7 +136,7 @@ fn text_does_not_depend_on_the_prefill_chunk() {
 #[test]
 fn two_ranks_say_what_one_says() {
     let prompts = prompts(12);
-    for speculation in [Speculation::None, dflash(15)] {
+    for speculation in [Speculation::none(), dflash(15)] {
         let two = start(EngineOptions {
             ranks: 2,
             ..options(speculation)
@@ -175,9 +179,9 @@ fn text_does_not_depend_on_company() {
 
 #[test]
 fn the_residual_rule_repeats_itself_and_is_greedy_at_temperature_zero() {
-    let residual = |max_drafts| Speculation::Dflash {
-        max_drafts,
+    let residual = |max_drafts| Speculation {
         rule: Rule::Residual,
+        ..Speculation::dflash(max_drafts)
     };
     let engine = start(options(residual(15)));
     for seed in 0..5 {
@@ -187,7 +191,7 @@ fn the_residual_rule_repeats_itself_and_is_greedy_at_temperature_zero() {
         assert!(first.terminal.usage.accepted_tokens > 0, "seed {seed}");
     }
     let prompts = prompts(10);
-    let plain = greedy_texts(&start(options(Speculation::None)), &prompts);
+    let plain = greedy_texts(&start(options(Speculation::none())), &prompts);
     assert_same(
         &prompts,
         &plain,

@@ -75,7 +75,7 @@ fn pairs(lengths: impl Iterator<Item = usize>) -> Vec<Pair> {
     let chats = chats();
     let plain = Case {
         chunk: usize::MAX,
-        speculation: Speculation::None,
+        speculation: Speculation::none(),
         company: 1,
         ranks: 1,
     };
@@ -152,9 +152,9 @@ fn case(chunk: usize, speculation: Speculation, company: usize, ranks: usize) ->
 fn a_part_of_the_matrix() {
     let pairs = pairs([42, 64, 65, 97].into_iter());
     for case in [
-        case(1, Speculation::None, 8, 1),
+        case(1, Speculation::none(), 8, 1),
         case(7, dflash(15), 8, 2),
-        case(64, Speculation::None, 1, 2),
+        case(64, Speculation::none(), 1, 2),
         case(usize::MAX, dflash(15), 8, 1),
     ] {
         assert_eq!(check(case, &pairs), 12);
@@ -167,7 +167,7 @@ fn the_whole_matrix() {
     let pairs = pairs(40..170);
     let mut compared = 0;
     for chunk in [1, 7, 64, usize::MAX] {
-        for speculation in [Speculation::None, dflash(15)] {
+        for speculation in [Speculation::none(), dflash(15)] {
             for company in [1, 8] {
                 for ranks in [1, 2] {
                     let case = case(chunk, speculation, company, ranks);

@@ -84,7 +84,7 @@ fn live(seed: u64, speculation: Speculation, ranks: usize, count: usize) {
 #[test]
 fn random_lives() {
     live(1, dflash(15), 1, 120);
-    live(2, Speculation::None, 1, 60);
+    live(2, Speculation::none(), 1, 60);
     live(3, dflash(15), 2, 60);
 }
 

@@ -11,11 +11,13 @@ use crate::{Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest
 
 /// Where the hidden states of a pass of the MTP head come from: rows of a buffer, one per id.
 #[derive(Clone, Copy, Debug)]
-pub enum HiddenRows<'a> {
+pub enum HiddenRows<'a, B> {
     /// The target's last pass: the rows before the tokens.
     Target(&'a [u32]),
     /// The head's own last pass: further drafts in a chain.
     Head(&'a [u32]),
+    /// The same, kept from an earlier pass: so many rows of a buffer.
+    Kept(&'a B, usize),
 }
 
 /// One rank of the multi-token prediction head with its cache (qwen35 3.9). `fc` is replicated,
@@ -108,16 +110,21 @@ impl<O: Ops> Mtp<O> {
         ops: &O,
         target: &Target<O>,
         ids: &[u32],
-        hidden: HiddenRows,
+        hidden: HiddenRows<'_, O::Buf>,
         batch: &Batch,
     ) -> Result<()> {
         let call = "Mtp::forward";
         check::pass(call, ids.len(), batch, self.limits.max_rows)?;
         check::chains(call, batch)?;
         let n = ids.len();
+        let all: Vec<u32>;
         let (source, rows, limit) = match hidden {
             HiddenRows::Target(rows) => (target.hidden(), rows, target.rows()),
             HiddenRows::Head(rows) => (self.stream.normed(), rows, self.rows),
+            HiddenRows::Kept(buffer, count) => {
+                all = (0..count as u32).collect();
+                (buffer, &all[..], count)
+            }
         };
         check::rows(call, rows, limit)?;
         if rows.len() != n {
@@ -185,6 +192,18 @@ impl<O: Ops> Mtp<O> {
     /// Block `to` of the cache becomes block `from`.
     pub fn copy_block(&mut self, ops: &O, from: u32, to: u32) -> Result<()> {
         copy_block(std::slice::from_mut(&mut self.layer), ops, from, to)
+    }
+
+    /// As [`Mtp::candidates`], of rows of [`Mtp::hidden`] kept from an earlier pass.
+    pub fn candidates_of(
+        &self,
+        ops: &O,
+        target: &mut Target<O>,
+        hidden: &O::Buf,
+        rows: &[u32],
+        allowed: usize,
+    ) -> Result<Vec<TopRow>> {
+        target.vocabulary().candidates(ops, hidden, rows, allowed)
     }
 
     /// Normed hidden states of the last pass, `[rows, hidden_size]`.

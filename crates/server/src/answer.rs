@@ -132,6 +132,6 @@ impl Answer {
     pub fn totals(&self) -> impl Iterator<Item = EngineUsage> {
         self.choices
             .iter()
-            .filter_map(|choice| choice.output.terminal)
+            .filter_map(|choice| choice.output.terminal.clone())
     }
 }

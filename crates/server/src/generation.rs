@@ -56,7 +56,7 @@ impl Generation {
 
     /// The engine's totals with timings, once it has ended the request by itself.
     pub fn timings(&self) -> Option<EngineUsage> {
-        self.output.terminal
+        self.output.terminal.clone()
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn usage<'a>(
         reasoning += output.reasoning_tokens;
         drafted += output.drafted;
         accepted += output.accepted;
-        let terminal = output.terminal.filter(|_| opens_prompt);
+        let terminal = output.terminal.as_ref().filter(|_| opens_prompt);
         cached += terminal.map_or(0, |usage| usage.cached_tokens);
     }
     Usage::new(prompt_tokens, tokens)

@@ -190,18 +190,27 @@ impl ServedModel {
 
     fn speculation(&self, wanted: &Speculative) -> Result<SpeculateOptions, ApiError> {
         const PARAM: &str = "speculative.method";
-        let method = &self.engine.info().method;
-        let all = SpeculateOptions::default();
-        let max_drafts = match wanted.method.as_deref() {
-            Some("none") => 0,
-            Some(other) if other != method => {
-                let shown: String = other.chars().take(60).collect();
-                let message = format!("{PARAM} is {shown:?}; this server has none and {method}");
-                return Err(ApiError::invalid_value(PARAM, message));
+        let offered = &self.engine.info().methods;
+        let method = match wanted.method.as_deref() {
+            None => None,
+            Some(name) => {
+                let method = offered.iter().find(|method| method.name() == name);
+                let method = method.ok_or_else(|| {
+                    let shown: String = name.chars().take(60).collect();
+                    let names: Vec<&str> = offered.iter().map(|method| method.name()).collect();
+                    let names = names.join(", ");
+                    let message = format!("{PARAM} is {shown:?}; this server has {names}");
+                    ApiError::invalid_value(PARAM, message)
+                })?;
+                Some(*method)
             }
-            _ => wanted.max_drafts.unwrap_or(all.max_drafts),
         };
-        Ok(SpeculateOptions { max_drafts })
+        let all = SpeculateOptions::default();
+        Ok(SpeculateOptions {
+            method,
+            max_drafts: wanted.max_drafts.unwrap_or(all.max_drafts),
+            tree_budget: wanted.tree_budget.unwrap_or(all.tree_budget),
+        })
     }
 
     /// Token ids of a prompt in pieces, each encoded by itself; 400 if they leave no room in the

@@ -1,6 +1,6 @@
 //! Speculative decoding without tensors: proposals, verification, sampling.
 //!
-//! A step drafts with [`draft_chain`], runs the target over anchor and drafts, decides with
+//! A step drafts with [`draft_chain`], [`draft_tree`] or [`Lookup`], runs the target over anchor and drafts, decides with
 //! [`verify`] and ends with [`cut`]. `position` is always the sequence position of the token
 //! being chosen, and the noise of a choice depends on it and the seed alone.
 
@@ -14,10 +14,16 @@ mod filter;
 mod history;
 mod logits;
 mod logprobs;
+mod lookup;
+mod method;
 mod noise;
 mod params;
+pub mod policy;
 mod proposal;
 mod sample;
+mod simulate;
+mod suffix;
+mod tree;
 mod verify;
 
 pub use allowed::Allowed;
@@ -29,7 +35,11 @@ pub use filter::{argmax, constrained, distribution};
 pub use history::History;
 pub use logits::{Candidates, Logits, WholeRows, constrained_of, distribution_of};
 pub use logprobs::{TokenLogprob, logprob_of};
+pub use lookup::{Lookup, Repeat};
+pub use method::{DraftPlan, Method, TreeShape};
 pub use params::SamplingParams;
 pub use proposal::{Commit, Drafting, Proposal, Proposer};
 pub use sample::sample;
+pub use simulate::{Simulated, simulate};
+pub use tree::{Guess, TreeOrder, best_first, draft_tree};
 pub use verify::{Rule, verify};

@@ -1,4 +1,4 @@
-use crate::{Distribution, History, SamplingParams};
+use crate::{Distribution, DraftPlan, History, Method, SamplingParams};
 
 /// Drafts to be verified behind the anchor (the last bonus token), which is row 0 of the pass;
 /// draft `i` is row `i + 1`.
@@ -11,6 +11,33 @@ pub struct Proposal {
     pub distributions: Option<Vec<Distribution>>,
     /// For a tree: the parent row of each draft (0 is the anchor), parents first. A chain without.
     pub parents: Option<Vec<u32>>,
+}
+
+impl Proposal {
+    /// Drafts on the longest path.
+    pub fn depth(&self) -> usize {
+        let Some(parents) = &self.parents else {
+            return self.tokens.len();
+        };
+        let mut depths = vec![0];
+        for &parent in parents {
+            depths.push(depths[parent as usize] + 1);
+        }
+        depths.into_iter().max().unwrap_or(0)
+    }
+
+    /// How many of the kept rows behind the anchor are on the path of first children, which is
+    /// what a chain would have drafted.
+    pub fn spine(&self, keep: &[u32]) -> usize {
+        let follows = |pair: &&[u32]| match &self.parents {
+            None => true,
+            Some(parents) => {
+                let first = parents.iter().position(|&parent| parent == pair[0]);
+                first.is_some_and(|draft| draft + 1 == pair[1] as usize)
+            }
+        };
+        keep.windows(2).take_while(follows).count()
+    }
 }
 
 /// Outcome of a verification.
@@ -34,8 +61,8 @@ pub struct Drafting<'a> {
     pub blocks: &'a [u32],
     /// Last bonus token, not yet committed.
     pub anchor: u32,
-    /// Most drafts wanted, at least one.
-    pub max_drafts: usize,
+    /// What is wanted.
+    pub plan: &'a DraftPlan,
     /// How the sequence samples.
     pub sampling: &'a SamplingParams,
     /// Its tokens so far, the anchor included; comes back as it was.
@@ -51,8 +78,14 @@ pub trait Proposer<T: ?Sized> {
     /// Failure of the device or of sampling.
     type Error;
 
-    /// Forgets what it knows of the sequence in `slot`.
-    fn reset(&mut self, target: &mut T, slot: usize) -> Result<(), Self::Error>;
+    /// Forgets what it knows of the sequence in `slot`. The next one drafts by `method` only, so
+    /// that proposers of other methods may leave it alone; with `None` any method may follow.
+    fn reset(
+        &mut self,
+        target: &mut T,
+        slot: usize,
+        method: Option<Method>,
+    ) -> Result<(), Self::Error>;
 
     /// What it knows of the sequence in slot `from` is true of the one in slot `to` as well.
     fn copy_slot(&mut self, target: &mut T, from: usize, to: usize) -> Result<(), Self::Error>;
@@ -61,10 +94,15 @@ pub trait Proposer<T: ?Sized> {
     fn copy_block(&mut self, target: &mut T, from: u32, to: u32) -> Result<(), Self::Error>;
 
     /// Takes in the committed rows of the target's last pass: for each of its segments the kept
-    /// rows as indices within the segment, in path order.
-    fn observe(&mut self, target: &mut T, keep: &[Vec<u32>]) -> Result<(), Self::Error>;
+    /// rows as indices within the segment, in path order, and the token that follows the last.
+    fn observe(
+        &mut self,
+        target: &mut T,
+        keep: &[Vec<u32>],
+        next: &[u32],
+    ) -> Result<(), Self::Error>;
 
-    /// A proposal of at most `max_drafts` tokens for each sequence.
+    /// A proposal for each sequence, as its plan wants it.
     fn propose(
         &mut self,
         target: &mut T,
@@ -72,6 +110,31 @@ pub trait Proposer<T: ?Sized> {
     ) -> Result<Vec<Proposal>, Self::Error>;
 
     /// Committed tokens of the sequence in `slot` that the proposer has taken in; `None` when it
-    /// keeps no context.
+    /// keeps no context of it.
     fn context(&self, slot: usize) -> Option<usize>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_and_spine_of_a_tree() {
+        // 0 - 1 - 2 - 5, 1 - 3, 0 - 4
+        let tree = Proposal {
+            tokens: vec![0; 5],
+            parents: Some(vec![0, 1, 1, 0, 2]),
+            distributions: None,
+        };
+        assert_eq!(tree.depth(), 3);
+        assert_eq!(tree.spine(&[0, 1, 2, 5]), 3);
+        assert_eq!(tree.spine(&[0, 1, 3]), 1);
+        assert_eq!(tree.spine(&[0, 4]), 0);
+        let chain = Proposal {
+            tokens: vec![0; 5],
+            ..Proposal::default()
+        };
+        assert_eq!((chain.depth(), chain.spine(&[0, 1, 2])), (5, 2));
+        assert_eq!(Proposal::default().depth(), 0);
+    }
 }

@@ -5,8 +5,8 @@ mod common;
 
 use common::{VOCAB, chi_square_p, drafter_logits, random, target_logits, uniform};
 use volley_speculate::{
-    Commit, Distribution, Error, History, Proposal, Rule, SamplingParams, WholeRows, argmax,
-    distribution, draft_chain, sample, verify,
+    Commit, Distribution, Error, History, Proposal, Rule, SamplingParams, TreeOrder, TreeShape,
+    WholeRows, argmax, distribution, draft_chain, draft_tree, sample, verify,
 };
 
 const ANCHOR: u32 = 0;
@@ -145,6 +145,34 @@ fn tree(params: &SamplingParams, _: &mut History, position: usize) -> Proposal {
     }
 }
 
+/// A best-first tree over the block's marginals.
+fn best_first(
+    shape: TreeShape,
+    order: TreeOrder,
+) -> impl Fn(&SamplingParams, &mut History, usize) -> Proposal {
+    move |params, history, position| {
+        let rows = block(history, shape.depth).concat();
+        let logits = &mut WholeRows::new(&rows, VOCAB);
+        draft_tree(logits, params, history, VOCAB, position, shape, order).unwrap()
+    }
+}
+
+/// Trees of both orders, with and without a chain to begin with.
+fn shapes() -> impl Iterator<Item = (TreeShape, TreeOrder)> {
+    let shape = |budget, depth, seeded| TreeShape {
+        budget,
+        depth,
+        seeded,
+    };
+    [
+        (shape(9, 3, true), TreeOrder::Perturbed),
+        (shape(9, 3, false), TreeOrder::Perturbed),
+        (shape(4, 2, false), TreeOrder::Marginal),
+        (shape(9, 3, true), TreeOrder::Marginal),
+    ]
+    .into_iter()
+}
+
 #[track_caller]
 fn assert_lossless(name: &str, drafter: Drafter, verifier: Verifier) {
     for params in settings() {
@@ -173,6 +201,14 @@ fn match_with_greedy_drafts() {
 #[test]
 fn match_with_trees() {
     assert_lossless("trees", &tree, &with(Rule::Match));
+}
+
+#[test]
+fn match_with_best_first_trees() {
+    for (shape, order) in shapes().step_by(2) {
+        let name = format!("{shape:?} {order:?}");
+        assert_lossless(&name, &best_first(shape, order), &with(Rule::Match));
+    }
 }
 
 #[test]
@@ -310,6 +346,102 @@ fn wrong_rules_fail() {
     }
 }
 
+/// Walks through a tree that are wrong: each changes the law, and the test sees it.
+#[test]
+fn wrong_walks_fail() {
+    let (shape, order) = (
+        TreeShape {
+            budget: 9,
+            depth: 3,
+            seeded: true,
+        },
+        TreeOrder::Perturbed,
+    );
+    let drafter = best_first(shape, order);
+    // Takes the row of the parent's sibling: reads the target's answer at a wrong node.
+    let wrong_row = |proposal: &Proposal, seed, position, history: &mut History, target: Target| {
+        let committed = history.output().len();
+        let commit: Result<Commit, Error> = verify(
+            proposal,
+            Rule::Match,
+            seed,
+            position,
+            history,
+            |row, own| {
+                let mut other = own.clone();
+                if row > 0 {
+                    other.truncate(committed);
+                }
+                target(row, &other)
+            },
+        );
+        commit
+    };
+    // Accepts any child of the node, not the one that holds the token.
+    let any_child = |proposal: &Proposal, seed, position, history: &mut History, target: Target| {
+        let committed = history.output().len();
+        let parents = proposal.parents.as_ref().expect("a tree");
+        let mut commit = Commit {
+            keep: vec![0],
+            ..Commit::default()
+        };
+        let mut row = 0;
+        while let Some(child) = parents.iter().position(|&parent| parent == row) {
+            row = child as u32 + 1;
+            commit.keep.push(row);
+            commit.accepted.push(proposal.tokens[child]);
+            history.push(proposal.tokens[child]);
+            if commit.accepted.len() == 2 {
+                break;
+            }
+        }
+        let p = target(row as usize, history)?;
+        commit.bonus = sample(&p, seed, position + commit.accepted.len())?;
+        history.truncate(committed);
+        Ok(commit)
+    };
+    // Tries the children one after the other, each with a coin of its own.
+    let coins =
+        |proposal: &Proposal, seed: u64, position: usize, history: &mut History, target: Target| {
+            let p = target(0, history)?;
+            let parents = proposal.parents.as_ref().expect("a tree");
+            let mut coins = random(seed.wrapping_mul(31) + position as u64);
+            let mut commit = Commit {
+                keep: vec![0],
+                ..Commit::default()
+            };
+            for (draft, _) in parents
+                .iter()
+                .enumerate()
+                .filter(|(_, parent)| **parent == 0)
+            {
+                let token = proposal.tokens[draft];
+                if uniform(&mut coins) < f64::from(p.probability(token)) {
+                    commit.keep.push(draft as u32 + 1);
+                    commit.accepted.push(token);
+                    history.push(token);
+                    let p = target(draft + 1, history)?;
+                    commit.bonus = sample(&p, seed, position + 1)?;
+                    history.truncate(history.output().len() - 1);
+                    return Ok(commit);
+                }
+            }
+            commit.bonus = sample(&p, seed, position)?;
+            Ok(commit)
+        };
+    let wrong: [(&str, Verifier); 3] = [
+        ("answer of another node", &wrong_row),
+        ("any child", &any_child),
+        ("coins", &coins),
+    ];
+    let params = &settings()[1];
+    for (name, verifier) in wrong {
+        let p = joint_p(params, &drafter, verifier);
+        println!("{name}: p = {p:e}");
+        assert!(p < 1e-6, "{name} passes: p = {p}");
+    }
+}
+
 fn text(params: &SamplingParams, drafter: Drafter) -> Vec<u32> {
     let mut text = generate(params, 40, drafter, &with(Rule::Match));
     text.truncate(40);
@@ -331,6 +463,9 @@ fn speculation_does_not_change_the_text() {
                 assert_eq!(text(&params, &sampled(depth, Rule::Match)), plain);
             }
             assert_eq!(text(&params, &tree), plain);
+            for (shape, order) in shapes().filter(|_| params.seed < 10) {
+                assert_eq!(text(&params, &best_first(shape, order)), plain);
+            }
         }
     }
 }
@@ -350,6 +485,9 @@ fn greedy_equality() {
                 let run = generate(&params, 40, &sampled(depth, rule), &with(rule));
                 assert_eq!(run[..40], plain);
             }
+        }
+        for (shape, order) in shapes() {
+            assert_eq!(text(&params, &best_first(shape, order)), plain);
         }
         for seed in 0..100 {
             let params = SamplingParams {

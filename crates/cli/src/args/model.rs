@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use volley_speculate::Method;
 
 use super::values::positive;
 
@@ -23,15 +25,18 @@ pub struct ModelArgs {
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     pub max_model_len: Option<usize>,
     /// Speculative decoding: short form of --speculative-config.
-    #[arg(long, value_enum, conflicts_with = "speculative_config")]
-    pub spec: Option<Spec>,
+    #[arg(long, value_name = "METHOD", conflicts_with = "speculative_config",
+        value_parser = PossibleValuesParser::new(Method::ALL.map(Method::name)).try_map(|name| name.parse::<Method>()))]
+    pub spec: Option<Method>,
     /// Folder or .safetensors file of the DFlash drafter.
     #[arg(long, value_name = "PATH", conflicts_with = "speculative_config")]
     pub drafter: Option<PathBuf>,
     /// Drafts verified per step [default: all of the drafter's block].
     #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "speculative_config")]
     pub num_speculative_tokens: Option<usize>,
-    /// As JSON: {"method": "dflash", "model": PATH, "num_speculative_tokens": N}.
+    /// As JSON: {"method": "dflash", "model": PATH, "num_speculative_tokens": N}; methods are none,
+    /// ngram, mtp, dflash, ddtree and auto, further keys "tree_budget", "tree_seeded" and
+    /// "prompt_lookup_min".
     #[arg(long, value_name = "JSON")]
     pub speculative_config: Option<String>,
     /// Sampling defaults: "auto" (the model's generation_config.json), "vllm" (neutral, temperature
@@ -50,13 +55,4 @@ pub enum Device {
     Cpu,
     /// NVIDIA GPUs, in bf16.
     Cuda,
-}
-
-/// Methods of drafting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Spec {
-    /// One token per step.
-    None,
-    /// Block diffusion drafter.
-    Dflash,
 }

@@ -1,5 +1,6 @@
 //! Recorded chats, and how one of them is run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -59,6 +60,8 @@ fn yes() -> bool {
 pub struct Outcome {
     /// Parsed output.
     pub answer: Aggregate,
+    /// Token ids of the prompt.
+    pub prompt: Vec<u32>,
     /// Generated token ids.
     pub tokens: Vec<u32>,
     /// Counts and times.
@@ -83,25 +86,47 @@ pub fn read(path: &Path) -> Result<Vec<Chat>> {
         .collect()
 }
 
-/// Answers a chat greedily, with at most `max_drafts` drafts per step.
-pub fn answer(
-    model: &ServedModel,
-    chat: &Chat,
-    max_drafts: usize,
-    max_tokens: usize,
-) -> Result<Outcome> {
+/// The first `limit` chats of each kind.
+pub fn limited(mut chats: Vec<Chat>, limit: Option<usize>) -> Vec<Chat> {
+    if let Some(limit) = limit {
+        let mut taken: BTreeMap<String, usize> = BTreeMap::new();
+        chats.retain(|chat| {
+            let taken = taken.entry(chat.kind.clone()).or_default();
+            *taken += 1;
+            *taken <= limit
+        });
+    }
+    chats
+}
+
+/// A chat as the body of a request.
+pub fn body(chat: &Chat, temperature: f32, max_tokens: usize) -> Value {
     let mut body = json!({
         "messages": chat.messages,
-        "temperature": 0,
+        "temperature": temperature,
         "max_tokens": max_tokens,
+        "seed": 0,
         "chat_template_kwargs": {"enable_thinking": chat.enable_thinking},
     });
     if !chat.tools.is_null() {
         body["tools"] = chat.tools.clone();
     }
+    body
+}
+
+/// Answers a chat at a temperature, drafting as told.
+pub fn answer(
+    model: &ServedModel,
+    chat: &Chat,
+    speculate: SpeculateOptions,
+    temperature: f32,
+    max_tokens: usize,
+) -> Result<Outcome> {
+    let body = body(chat, temperature, max_tokens);
     let request = ChatRequest::from_json(body.to_string().as_bytes())?;
     let mut prepared = model.prepare(request, "call_".into())?;
-    prepared.request.speculate = SpeculateOptions { max_drafts };
+    prepared.request.speculate = speculate;
+    let prompt = prepared.request.prompt.clone();
     let mut generation = model.start(prepared)?;
     let mut answer = Aggregate::default();
     while let Some(deltas) = generation.next_blocking() {
@@ -112,6 +137,7 @@ pub fn answer(
     })?;
     Ok(Outcome {
         answer,
+        prompt,
         tokens: generation.tokens().to_vec(),
         usage,
     })

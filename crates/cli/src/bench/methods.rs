@@ -1,4 +1,4 @@
-//! `volley bench methods`: the same prompts with and without speculation, on the same engine.
+//! `volley bench methods`: the same prompts by every way to draft, on one engine.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,29 +6,41 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::choice::Choice;
+use super::svg::{Group, bars};
 use super::{chats, progress, record};
 use crate::args::ModelArgs;
-use crate::args::values::positive;
+use crate::args::values::{number_in, positive};
 use crate::error::{Error, Result};
 use crate::load;
 
 /// `volley bench methods`.
 #[derive(Args, Clone, Debug)]
 pub struct MethodsArgs {
-    /// Chats, one JSON object per line.
+    /// Chats, one JSON object per line; results are told by their kinds.
     pub chats: PathBuf,
     /// Model and drafting.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Prompts to take from the file [default: all].
+    /// Methods to compare, such as "none,ngram,mtp:3,dflash,ddtree:22,auto"; the number is the most
+    /// drafts of a chain or nodes of a tree [default: all that the weights allow].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub methods: Vec<Choice>,
+    /// Prompts to take of each kind [default: all].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub limit: Option<usize>,
     /// Most tokens per answer.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
     pub max_tokens: usize,
+    /// 0 is greedy; answers are seeded, so that all methods give the same ones.
+    #[arg(long, default_value_t = 0.0, value_parser = number_in::<0, 2>)]
+    pub temperature: f32,
     /// Where to write the record.
     #[arg(long, value_name = "PATH")]
     pub json: Option<PathBuf>,
+    /// Where to write a picture of tokens per second and acceptance length.
+    #[arg(long, value_name = "PATH")]
+    pub svg: Option<PathBuf>,
 }
 
 /// Results of one method on one kind of prompt.
@@ -45,10 +57,16 @@ struct Row {
     ms_per_step: f64,
     /// Decode tokens over decode time.
     tokens_per_s: f64,
-    /// Median time to the first token.
-    first_token_ms: f64,
-    /// `tokens_per_s` over that of no speculation.
+    /// `tokens_per_s` over that of the first method.
     speedup: f64,
+    /// Time to the first token, over prompts.
+    first_token_ms_p50: f64,
+    first_token_ms_p99: f64,
+    /// Decode time per token of an answer, over prompts.
+    ms_per_token_p50: f64,
+    ms_per_token_p99: f64,
+    /// Share of drafts of each position that were accepted.
+    acceptance_by_position: Vec<f64>,
 }
 
 #[derive(Default)]
@@ -58,57 +76,87 @@ struct Sum {
     steps: usize,
     decode_ms: f64,
     first_ms: Vec<f64>,
+    token_ms: Vec<f64>,
+    drafted: Vec<u64>,
+    accepted: Vec<u64>,
 }
 
 impl Sum {
-    fn row(&mut self, kind: &str, method: &str) -> Row {
+    fn add(&mut self, outcome: &chats::Outcome) {
+        let usage = &outcome.usage;
+        let tokens = outcome.tokens.len().saturating_sub(1);
+        self.prompts += 1;
+        self.tokens += tokens;
+        self.steps += usage.steps;
+        self.decode_ms += usage.decode_ms;
+        self.first_ms.push(usage.prefill_ms);
+        if tokens > 0 {
+            self.token_ms.push(usage.decode_ms / tokens as f64);
+        }
+        add_all(&mut self.drafted, &usage.speculation.drafted);
+        add_all(&mut self.accepted, &usage.speculation.accepted);
+    }
+
+    fn row(&mut self, kind: &str, method: &Choice) -> Row {
+        let per = |value: f64, count: usize| value / count.max(1) as f64;
+        let positions = self.drafted.iter().zip(&self.accepted);
         Row {
             kind: kind.to_string(),
             method: method.to_string(),
             prompts: self.prompts,
             tokens: self.tokens,
-            acceptance_length: self.tokens as f64 / self.steps.max(1) as f64,
-            ms_per_step: self.decode_ms / self.steps.max(1) as f64,
+            acceptance_length: per(self.tokens as f64, self.steps),
+            ms_per_step: per(self.decode_ms, self.steps),
             tokens_per_s: 1000.0 * self.tokens as f64 / self.decode_ms.max(f64::MIN_POSITIVE),
-            first_token_ms: record::median(&mut self.first_ms),
             speedup: 1.0,
+            first_token_ms_p50: record::quantile(&mut self.first_ms, 0.5),
+            first_token_ms_p99: record::quantile(&mut self.first_ms, 0.99),
+            ms_per_token_p50: record::quantile(&mut self.token_ms, 0.5),
+            ms_per_token_p99: record::quantile(&mut self.token_ms, 0.99),
+            acceptance_by_position: positions
+                .map(|(&drafted, &accepted)| accepted as f64 / drafted.max(1) as f64)
+                .collect(),
         }
     }
 }
 
-/// Runs every prompt by every method, in turn, and compares the greedy texts on the way.
+fn add_all(sums: &mut Vec<u64>, values: &[u64]) {
+    sums.resize(sums.len().max(values.len()), 0);
+    for (sum, value) in sums.iter_mut().zip(values) {
+        *sum += value;
+    }
+}
+
+/// Runs every prompt by every method, in turn, and compares the texts on the way.
 pub fn run(args: &MethodsArgs) -> Result<()> {
-    let mut prompts = chats::read(&args.chats)?;
-    if let Some(limit) = args.limit {
-        prompts.truncate(limit);
-    }
-    let model = load::served(&args.model)?;
-    let drafts = model.engine.info().max_drafts;
-    if drafts == 0 {
-        return Err(Error::Usage(
-            "there is nothing to compare: the model runs without a drafter".into(),
-        ));
-    }
-    let methods = [("none", 0), (model.engine.info().method.as_str(), drafts)];
+    let prompts = chats::limited(chats::read(&args.chats)?, args.limit);
+    let model = load::served_by_all(&args.model)?;
+    let methods = match args.methods.as_slice() {
+        [] => Choice::usual(model.engine.info()),
+        methods => methods.to_vec(),
+    };
+    let answer = |chat: &chats::Chat, method: &Choice| {
+        let options = method.options();
+        chats::answer(&model, chat, options, args.temperature, args.max_tokens)
+    };
     if let Some(first) = prompts.first() {
-        for (_, drafts) in methods {
-            chats::answer(&model, first, drafts, args.max_tokens)?;
+        for method in &methods {
+            answer(first, method)?;
         }
     }
     let bar = progress::bar(prompts.len() as u64, "prompts");
     let mut sums: BTreeMap<(String, usize), Sum> = BTreeMap::new();
     let mut different = 0;
-    for chat in &prompts {
-        let mut texts = Vec::new();
-        for (index, (_, drafts)) in methods.iter().enumerate() {
-            let outcome = chats::answer(&model, chat, *drafts, args.max_tokens)?;
+    for (round, chat) in prompts.iter().enumerate() {
+        let mut texts: Vec<Vec<u32>> = Vec::new();
+        for turn in 0..methods.len() {
+            // Each method is first in turn, so that none always has the warmest caches.
+            let index = (round + turn) % methods.len();
+            let outcome = answer(chat, &methods[index])?;
             for kind in [chat.kind.as_str(), "all"] {
-                let sum = sums.entry((kind.to_string(), index)).or_default();
-                sum.prompts += 1;
-                sum.tokens += outcome.tokens.len().saturating_sub(1);
-                sum.steps += outcome.usage.steps;
-                sum.decode_ms += outcome.usage.decode_ms;
-                sum.first_ms.push(outcome.usage.prefill_ms);
+                sums.entry((kind.to_string(), index))
+                    .or_default()
+                    .add(&outcome);
             }
             texts.push(outcome.tokens);
         }
@@ -118,39 +166,72 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
     bar.finish_and_clear();
     let mut rows: Vec<Row> = Vec::new();
     for ((kind, index), sum) in &mut sums {
-        let mut row = sum.row(kind, methods[*index].0);
-        if let Some(plain) = rows.iter().find(|plain| plain.kind == *kind) {
-            row.speedup = row.tokens_per_s / plain.tokens_per_s;
+        let mut row = sum.row(kind, &methods[*index]);
+        if let Some(first) = rows.iter().find(|first| first.kind == *kind) {
+            row.speedup = row.tokens_per_s / first.tokens_per_s;
         }
         rows.push(row);
     }
     print(&rows);
     println!(
-        "greedy answers that differ between the methods: {different} of {}",
+        "answers that differ between the methods: {different} of {}",
         prompts.len()
     );
-    match &args.json {
-        Some(path) => record::write(path, args.model.device, &rows),
+    if let Some(path) = &args.json {
+        record::write(path, args.model.device, &rows)?;
+    }
+    match &args.svg {
+        Some(path) => write(path, &picture(&rows, &methods)),
         None => Ok(()),
     }
 }
 
+fn picture(rows: &[Row], methods: &[Choice]) -> String {
+    let names: Vec<String> = methods.iter().map(Choice::to_string).collect();
+    let mut groups: Vec<Group> = Vec::new();
+    for row in rows {
+        if groups.last().is_none_or(|group| group.name != row.kind) {
+            groups.push(Group {
+                name: row.kind.clone(),
+                bars: Vec::new(),
+            });
+        }
+        if let Some(group) = groups.last_mut() {
+            group.bars.push(row.tokens_per_s);
+        }
+    }
+    bars("Decoding speed by method", "tokens/s", &names, &groups)
+}
+
+fn write(path: &std::path::Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|source| Error::Write {
+        path: path.to_path_buf(),
+        source,
+    })
+}
+
 fn print(rows: &[Row]) {
     println!(
-        "{:14}{:8}{:>9}{:>9}{:>19}{:>13}{:>10}{:>15}{:>9}",
+        "{:14}{:12}{:>8}{:>8}{:>12}{:>10}{:>10}{:>9}{:>16}{:>18}",
         "kind",
         "method",
         "prompts",
         "tokens",
-        "acceptance length",
-        "ms per step",
+        "acc. length",
+        "ms/step",
         "tokens/s",
-        "first token ms",
-        "speedup"
+        "speedup",
+        "first ms 50/99",
+        "ms/token 50/99"
     );
     for row in rows {
+        let first = format!(
+            "{:.0}/{:.0}",
+            row.first_token_ms_p50, row.first_token_ms_p99
+        );
+        let token = format!("{:.2}/{:.2}", row.ms_per_token_p50, row.ms_per_token_p99);
         println!(
-            "{:14}{:8}{:>9}{:>9}{:>19.2}{:>13.3}{:>10.1}{:>15.1}{:>8.2}x",
+            "{:14}{:12}{:>8}{:>8}{:>12.2}{:>10.2}{:>10.1}{:>8.2}x{:>16}{:>18}",
             row.kind,
             row.method,
             row.prompts,
@@ -158,8 +239,9 @@ fn print(rows: &[Row]) {
             row.acceptance_length,
             row.ms_per_step,
             row.tokens_per_s,
-            row.first_token_ms,
-            row.speedup
+            row.speedup,
+            first,
+            token
         );
     }
 }

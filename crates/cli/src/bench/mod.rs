@@ -1,10 +1,14 @@
 //! `volley bench`: measurements with a record that can be kept.
 
 mod chats;
+mod choice;
 mod methods;
 mod progress;
 mod quality;
 mod record;
+mod serve;
+mod simulate;
+mod svg;
 
 use clap::{Args, Subcommand};
 
@@ -21,10 +25,14 @@ pub struct BenchArgs {
 /// The measurements.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Speed of the same prompts with and without speculation.
+    /// Speed of the same prompts by every way to draft, on one engine.
     Methods(Box<methods::MethodsArgs>),
     /// Right answers and acceptance length per kind of task.
     Quality(Box<quality::QualityArgs>),
+    /// Steps that each way to draft would take, counted from recorded answers.
+    Simulate(Box<simulate::SimulateArgs>),
+    /// Load on an OpenAI-compatible server, ours or another one.
+    Serve(Box<serve::ServeArgs>),
 }
 
 /// Runs one measurement.
@@ -32,5 +40,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
     match args.command {
         BenchCommand::Methods(args) => methods::run(&args),
         BenchCommand::Quality(args) => quality::run(&args),
+        BenchCommand::Serve(args) => serve::run(&args),
+        BenchCommand::Simulate(args) => simulate::run(&args),
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
+use volley_engine::SpeculateOptions;
 
 use super::{chats, progress, record};
 use crate::args::ModelArgs;
@@ -73,7 +74,13 @@ pub fn run(args: &QualityArgs) -> Result<()> {
     let bar = progress::bar(chats.len() as u64, "chats");
     let mut kinds: BTreeMap<String, Row> = BTreeMap::new();
     for chat in &chats {
-        let outcome = chats::answer(&model, chat, usize::MAX, args.max_tokens)?;
+        let outcome = chats::answer(
+            &model,
+            chat,
+            SpeculateOptions::default(),
+            0.0,
+            args.max_tokens,
+        )?;
         let right = chat.expect.accepts(&outcome.answer);
         if !right && args.show_wrong {
             bar.suspend(|| show(chat, &outcome));

@@ -83,9 +83,25 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
 }
 
+/// Value below which a share of a sample lies (nearest rank); 0 for an empty one.
+pub fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let rank = (share * values.len() as f64).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::median;
+    use super::{median, quantile};
+
+    #[test]
+    fn quantiles() {
+        let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(quantile(&mut values, 0.99), 99.0);
+        assert_eq!(quantile(&mut values, 0.5), 50.0);
+        assert_eq!(quantile(&mut [7.0], 0.99), 7.0);
+        assert_eq!(quantile(&mut [], 0.5), 0.0);
+    }
 
     #[test]
     fn medians() {

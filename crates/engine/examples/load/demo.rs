@@ -10,7 +10,7 @@ use volley_engine::{
     Speculation, Terminal,
 };
 use volley_model::{Checkpoint, TargetConfig};
-use volley_speculate::{Rule, SamplingParams};
+use volley_speculate::SamplingParams;
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -52,10 +52,7 @@ impl Demo {
     pub fn start(&self, options: EngineOptions) -> Result<EngineHandle> {
         let options = EngineOptions {
             max_model_len: Some(4096),
-            speculation: Speculation::Dflash {
-                max_drafts: usize::MAX,
-                rule: Rule::Match,
-            },
+            speculation: Speculation::dflash(usize::MAX),
             ..options
         };
         let sources = Sources {

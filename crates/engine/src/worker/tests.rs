@@ -6,11 +6,13 @@ use std::path::Path;
 use volley_model::Checkpoint;
 use volley_ops::Ops;
 use volley_ops_candle::CandleOps;
-use volley_speculate::{Drafting, Proposal, Proposer, Rule, SamplingParams};
+use volley_speculate::{
+    DraftPlan, Drafting, Method, Proposal, Proposer, SamplingParams, TreeShape,
+};
 
 use super::RankWorker;
 use crate::layout::Layout;
-use crate::proposers::{NoProposer, TargetRank};
+use crate::proposers::TargetRank;
 use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepPlan};
 use crate::{
     Control, EngineError, EngineOptions, Request, Sources, SpeculateOptions, Speculation, engine,
@@ -28,11 +30,12 @@ fn worker() -> RankWorker<CandleOps> {
         drafter: Some(open("drafter")),
     };
     let options = EngineOptions {
-        max_model_len: Some(300),
+        max_model_len: Some(288),
         max_running: SLOTS,
-        speculation: Speculation::Dflash {
+        speculation: Speculation {
             max_drafts: 15,
-            rule: Rule::Match,
+            mtp: true,
+            ..Speculation::of(Method::Auto)
         },
         ..EngineOptions::default()
     };
@@ -73,6 +76,7 @@ fn enter(slot: usize, prompt: &[u32]) -> StepPlan {
             slot,
             request: Some(request(prompt)),
             from: None,
+            method: None,
         }],
         prefill: vec![PrefillChunk {
             slot,
@@ -84,12 +88,16 @@ fn enter(slot: usize, prompt: &[u32]) -> StepPlan {
     }
 }
 
-fn decode(slot: usize, past: usize, max_drafts: usize) -> StepPlan {
+fn decode(slot: usize, past: usize, depth: usize) -> StepPlan {
+    decode_by(slot, past, DraftPlan::Chain { depth })
+}
+
+fn decode_by(slot: usize, past: usize, draft: DraftPlan) -> StepPlan {
     StepPlan {
         decode: vec![DecodeStep {
             slot,
             past,
-            max_drafts,
+            draft,
             blocks: blocks(slot),
         }],
         ..StepPlan::default()
@@ -102,20 +110,48 @@ fn step(worker: &mut RankWorker<CandleOps>, plan: StepPlan) -> SlotUpdate {
     updates.remove(0)
 }
 
+/// What steps draft with, and the drafts that are compared after each.
+fn plans() -> Vec<DraftPlan> {
+    let tree = |budget, depth, seeded| {
+        DraftPlan::Tree(TreeShape {
+            budget,
+            depth,
+            seeded,
+        })
+    };
+    vec![
+        DraftPlan::None,
+        DraftPlan::Chain { depth: 15 },
+        tree(31, 15, true),
+        DraftPlan::Mtp { depth: 3 },
+        DraftPlan::Chain { depth: 3 },
+        tree(15, 15, false),
+        DraftPlan::None,
+        DraftPlan::Mtp { depth: 7 },
+        tree(4, 2, false),
+        DraftPlan::Given(vec![3, 4, 5]),
+    ]
+}
+
 /// Drafts depend on the text alone, not on how it came about: rows of rejected drafts are not
-/// seen, and rows of steps without drafts are not missing.
+/// seen, whatever shape they had, and rows of steps that drafted otherwise are not missing.
 #[test]
-fn the_drafter_holds_what_the_target_has_committed() {
+fn proposers_hold_what_the_target_has_committed() {
     let mut worker = worker();
     let prompt: Vec<u32> = (0..60).map(|i| i * 37 % 500).collect();
     let mut tokens = step(&mut worker, enter(0, &prompt)).tokens;
     let mut past = prompt.len();
-    let mut accepted = 0;
-    for depth in [0, 15, 3, 0, 0, 15, 1, 7, 15, 0, 2, 15, 15, 0, 15] {
-        let update = step(&mut worker, decode(0, past, depth));
+    let mut accepted = [0; 3];
+    for plan in plans().into_iter().cycle().take(20) {
+        let update = step(&mut worker, decode_by(0, past, plan.clone()));
         assert_eq!(update.committed, update.tokens.len());
         past += update.committed;
-        accepted += update.accepted;
+        match plan {
+            DraftPlan::Chain { .. } => accepted[0] += update.accepted,
+            DraftPlan::Tree(_) => accepted[1] += update.accepted,
+            DraftPlan::Mtp { .. } => accepted[2] += update.accepted,
+            _ => {}
+        }
         tokens.extend(update.tokens);
         assert_eq!(worker.proposer.context(0), Some(past));
 
@@ -124,21 +160,22 @@ fn the_drafter_holds_what_the_target_has_committed() {
         let text = [&prompt, output].concat();
         assert_eq!(step(&mut worker, enter(1, &text)).tokens, [anchor]);
         assert_eq!(worker.proposer.context(1), Some(past));
-        let fresh = worker.propose_for(1, 15);
-        assert_eq!(
-            worker.propose_for(0, 15).tokens,
-            fresh.tokens,
-            "after {depth}"
-        );
-        assert_eq!(fresh.tokens.len(), 15);
+        for wanted in plans() {
+            let fresh = worker.propose_for(1, &wanted);
+            assert_eq!(worker.propose_for(0, &wanted), fresh, "after {plan:?}");
+            assert_eq!(fresh.tokens.len(), wanted.most_drafts());
+        }
     }
-    assert!(accepted > 10, "{accepted} drafts accepted");
+    assert!(
+        accepted.iter().all(|&n| n > 3),
+        "{accepted:?} drafts accepted"
+    );
 }
 
 impl RankWorker<CandleOps> {
-    fn propose_for(&mut self, slot: usize, max_drafts: usize) -> Proposal {
+    fn propose_for(&mut self, slot: usize, draft: &DraftPlan) -> Proposal {
         let mut sequences = vec![self.sequences[slot].take().unwrap()];
-        let plan = decode(slot, sequences[0].committed, max_drafts);
+        let plan = decode_by(slot, sequences[0].committed, draft.clone());
         let mut proposals = self.propose(&plan.decode, &mut sequences).unwrap();
         self.sequences[slot] = sequences.pop();
         proposals.remove(0)
@@ -153,7 +190,12 @@ struct Behind {
 impl Proposer<TargetRank<CandleOps>> for Behind {
     type Error = EngineError;
 
-    fn reset(&mut self, _: &mut TargetRank<CandleOps>, slot: usize) -> Result<(), EngineError> {
+    fn reset(
+        &mut self,
+        _: &mut TargetRank<CandleOps>,
+        slot: usize,
+        _: Option<Method>,
+    ) -> Result<(), EngineError> {
         self.contexts[slot] = 0;
         Ok(())
     }
@@ -181,6 +223,7 @@ impl Proposer<TargetRank<CandleOps>> for Behind {
         &mut self,
         rank: &mut TargetRank<CandleOps>,
         keep: &[Vec<u32>],
+        _: &[u32],
     ) -> Result<(), EngineError> {
         for (segment, kept) in rank.batch.segments.iter().zip(keep) {
             self.contexts[segment.slot] += kept.len().min(5);
@@ -190,10 +233,10 @@ impl Proposer<TargetRank<CandleOps>> for Behind {
 
     fn propose(
         &mut self,
-        rank: &mut TargetRank<CandleOps>,
+        _: &mut TargetRank<CandleOps>,
         sequences: &mut [Drafting<'_>],
     ) -> Result<Vec<Proposal>, EngineError> {
-        NoProposer.propose(rank, sequences)
+        Ok(vec![Proposal::default(); sequences.len()])
     }
 
     fn context(&self, slot: usize) -> Option<usize> {

@@ -14,7 +14,7 @@ use volley_engine::{
 use volley_model::{Checkpoint, Limits, Target};
 use volley_ops::{Batch, Ops, Segment};
 use volley_ops_candle::CandleOps;
-use volley_speculate::{Rule, SamplingParams};
+use volley_speculate::{Method, SamplingParams};
 
 /// Ids of prompts are below; the special ones of the tiny pair lie above.
 const TOKENS: u32 = 500;
@@ -34,9 +34,23 @@ pub fn sources() -> Sources {
 }
 
 pub fn dflash(max_drafts: usize) -> Speculation {
-    Speculation::Dflash {
-        max_drafts,
-        rule: Rule::Match,
+    Speculation::dflash(max_drafts)
+}
+
+/// All methods on one engine, for requests to choose from.
+pub fn every_method() -> Speculation {
+    Speculation {
+        mtp: true,
+        tree_budget: 63,
+        ..Speculation::of(Method::Auto)
+    }
+}
+
+/// A choice of method.
+pub fn by(method: Method) -> SpeculateOptions {
+    SpeculateOptions {
+        method: Some(method),
+        ..SpeculateOptions::default()
     }
 }
 

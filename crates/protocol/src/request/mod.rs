@@ -122,6 +122,8 @@ pub struct Speculative {
     pub method: Option<String>,
     /// Most drafted tokens per step; 0 switches speculation off.
     pub max_drafts: Option<usize>,
+    /// Most nodes of a tree of drafts per step.
+    pub tree_budget: Option<usize>,
 }
 
 /// A checked request, whichever surface it came through.
@@ -391,6 +393,9 @@ fn read_speculative(body: &Fields, features: &Features) -> Result<Speculative, A
         max_drafts: fields
             .integer("max_drafts", 0..=MOST_DRAFTS)?
             .map(|drafts| drafts as usize),
+        tree_budget: fields
+            .integer("tree_budget", 0..=MOST_DRAFTS)?
+            .map(|nodes| nodes as usize),
     };
     if !features.speculative && speculative != Speculative::default() {
         let message = "speculation per request is not supported; leave it out";

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use volley_engine::{EngineInfo, EngineStats};
+use volley_speculate::Method;
 
 use super::histogram::Histogram;
 use super::{Ended, Metrics};
@@ -118,22 +119,31 @@ impl Page {
     }
 
     fn drafts(&mut self, stats: &EngineStats) {
-        let first = stats.drafted.first().copied().unwrap_or(0);
+        let stats = &stats.speculation;
         self.counter(
             "vllm:spec_decode_num_drafts_total",
             "Steps that verified drafts",
-            first,
+            stats.drafts,
         );
         self.counter(
             "vllm:spec_decode_num_draft_tokens_total",
             "Drafts verified",
-            stats.drafted.iter().sum::<u64>(),
+            stats.draft_tokens,
         );
         self.counter(
             "vllm:spec_decode_num_accepted_tokens_total",
             "Drafts accepted",
-            stats.accepted.iter().sum::<u64>(),
+            stats.accepted_tokens,
         );
+        const METHODS: &str = "volley:decode_steps_by_method_total";
+        self.head(METHODS, "Decode steps by method of drafting", "counter");
+        for method in Method::ALL
+            .into_iter()
+            .filter(|&method| method != Method::Auto)
+        {
+            let steps = stats.methods.of(method);
+            self.sample(METHODS, &format!("method=\"{method}\""), steps);
+        }
         for (name, help, counts) in [
             (
                 "vllm:spec_decode_num_accepted_tokens_per_pos_total",
@@ -293,6 +303,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
+    use volley_engine::DraftStats;
     use volley_protocol::openai::Usage;
 
     use super::*;
@@ -307,8 +318,14 @@ mod tests {
         metrics.response("/v1/models", "GET", 200);
         let stats = EngineStats {
             running: 2,
-            drafted: vec![4, 3],
-            accepted: vec![2, 1],
+            speculation: DraftStats {
+                drafts: 4,
+                draft_tokens: 7,
+                accepted_tokens: 3,
+                drafted: vec![4, 3],
+                accepted: vec![2, 1],
+                ..DraftStats::default()
+            },
             free_blocks: 30,
             total_blocks: 40,
             ..EngineStats::default()
@@ -316,8 +333,10 @@ mod tests {
         let info = EngineInfo {
             max_model_len: 64,
             vocab_size: 8,
-            method: "dflash".into(),
+            method: Method::Dflash,
+            methods: vec![Method::None, Method::Dflash],
             max_drafts: 15,
+            tree_budget: 0,
         };
         let text = exposition(&metrics, &stats, &info, "a\"b", true);
         for line in [

@@ -36,7 +36,7 @@ pub async fn version(State(app): State<Arc<App>>) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "model": app.model.name(),
         "max_model_len": info.max_model_len,
-        "speculation": {"method": info.method, "num_speculative_tokens": info.max_drafts},
+        "speculation": {"method": info.method.name(), "num_speculative_tokens": info.max_drafts},
     });
     json_response(StatusCode::OK, body.to_string())
 }

@@ -1,0 +1,136 @@
+//! `volley bench simulate`: how many steps each way to draft would take, without running any.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use volley_engine::{Sources, SpeculateOptions, marginals};
+use volley_speculate::{Method, Simulated, simulate};
+
+use super::choice::Choice;
+use super::{chats, progress, record};
+use crate::args::ModelArgs;
+use crate::args::values::positive;
+use crate::error::Result;
+use crate::load;
+
+/// `volley bench simulate`.
+#[derive(Args, Clone, Debug)]
+pub struct SimulateArgs {
+    /// Chats, one JSON object per line.
+    pub chats: PathBuf,
+    /// Model and drafter; the marginals are worked out on the CPU.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Prompts to take of each kind [default: all].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub limit: Option<usize>,
+    /// Most tokens per answer.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
+    pub max_tokens: usize,
+    /// Where to write the record.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
+
+/// Steps of one way to draft on one kind of prompt.
+#[derive(Serialize)]
+struct Row {
+    kind: String,
+    policy: String,
+    prompts: usize,
+    /// Tokens after the first of each answer.
+    tokens: usize,
+    steps: usize,
+    /// Tokens per step, bonus token included.
+    acceptance_length: f64,
+    /// Rows of a full step.
+    rows: usize,
+}
+
+fn policies() -> Vec<(String, Simulated, usize)> {
+    let chain = |depth| (format!("chain {depth}"), Simulated::Chain(depth), 1 + depth);
+    let tree = |budget, seeded| {
+        let seed = if seeded { "seeded tree" } else { "tree" };
+        let how = Simulated::Tree { budget, seeded };
+        (format!("{seed} {budget}"), how, 1 + budget)
+    };
+    let lookup = Simulated::Lookup {
+        drafts: 15,
+        least: 3,
+    };
+    let mut policies = vec![("none".into(), Simulated::None, 1)];
+    policies.extend([3, 7, 15].map(chain));
+    policies.extend([7, 15, 22, 31, 63].map(|budget| tree(budget, false)));
+    policies.extend([22, 31, 63].map(|budget| tree(budget, true)));
+    policies.push(("lookup 15".into(), lookup, 16));
+    policies
+}
+
+/// Records greedy answers and the drafter's marginals along them, then counts.
+pub fn run(args: &SimulateArgs) -> Result<()> {
+    let prompts = chats::limited(chats::read(&args.chats)?, args.limit);
+    let model = load::served(&args.model)?;
+    let sources: Sources = load::sources(&args.model)?;
+    let plain: SpeculateOptions = Choice {
+        method: Method::None,
+        size: None,
+    }
+    .options();
+    let policies = policies();
+    let mut sums: BTreeMap<(String, usize), (usize, usize, usize)> = BTreeMap::new();
+    let bar = progress::bar(prompts.len() as u64, "prompts");
+    for chat in &prompts {
+        let outcome = chats::answer(&model, chat, plain, 0.0, args.max_tokens)?;
+        let (prompt, output) = (&outcome.prompt, &outcome.tokens);
+        let marginals = marginals(&sources, prompt, output)?;
+        for (index, (_, how, _)) in policies.iter().enumerate() {
+            let steps = simulate(*how, prompt, output, &marginals);
+            for kind in [chat.kind.as_str(), "all"] {
+                let sum = sums.entry((kind.to_string(), index)).or_default();
+                sum.0 += 1;
+                sum.1 += output.len().saturating_sub(1);
+                sum.2 += steps;
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let rows: Vec<Row> = sums
+        .into_iter()
+        .map(|((kind, index), (prompts, tokens, steps))| Row {
+            kind,
+            policy: policies[index].0.clone(),
+            prompts,
+            tokens,
+            steps,
+            acceptance_length: tokens as f64 / steps.max(1) as f64,
+            rows: policies[index].2,
+        })
+        .collect();
+    print(&rows);
+    match &args.json {
+        Some(path) => record::write(path, args.model.device, &rows),
+        None => Ok(()),
+    }
+}
+
+fn print(rows: &[Row]) {
+    println!(
+        "{:14}{:16}{:>8}{:>8}{:>8}{:>6}{:>19}",
+        "kind", "policy", "prompts", "tokens", "steps", "rows", "acceptance length"
+    );
+    for row in rows {
+        println!(
+            "{:14}{:16}{:>8}{:>8}{:>8}{:>6}{:>19.3}",
+            row.kind,
+            row.policy,
+            row.prompts,
+            row.tokens,
+            row.steps,
+            row.rows,
+            row.acceptance_length
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! What each request drafts with, step by step.
+
+use volley_speculate::policy::{Choices, Policy, SequencePolicy, StepKind};
+use volley_speculate::{DraftPlan, Lookup, Method, Rule, TreeShape};
+
+use crate::step::{DecodeStep, SlotUpdate};
+use crate::{Request, Speculation};
+
+/// What an engine can draft with, and how much of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DraftLimits {
+    /// How requests draft that do not choose.
+    pub method: Method,
+    /// Most drafts of a chain.
+    pub max_drafts: usize,
+    /// Most drafts of the DFlash block; 0 without a drafter.
+    pub block_drafts: usize,
+    /// Most nodes of a tree; 0 offers none.
+    pub tree_budget: usize,
+    /// Whether trees begin with a chain.
+    pub seeded: bool,
+    /// Whether the MTP head is there.
+    pub mtp: bool,
+    /// Shortest repeat that goes before the models.
+    pub lookup_min: Option<usize>,
+}
+
+/// Shortest repeat that lookup goes on from, if nobody says.
+const LOOKUP_MIN: usize = 3;
+
+impl DraftLimits {
+    /// For a drafter's block of so many rows (0 without one).
+    pub(crate) fn new(spec: &Speculation, block: usize, mtp: bool) -> Self {
+        let block_drafts = block.saturating_sub(1);
+        let most = match spec.method {
+            Method::None => 0,
+            Method::Dflash | Method::Ddtree => block_drafts,
+            Method::Mtp => Speculation::MOST_MTP_DRAFTS,
+            Method::Ngram | Method::Auto => Speculation::MOST_DRAFTS,
+        };
+        let trees = block_drafts > 0 && spec.rule == Rule::Match;
+        Self {
+            method: spec.method,
+            max_drafts: spec.max_drafts.min(most),
+            block_drafts,
+            tree_budget: match trees {
+                true => spec.tree_budget.min(Speculation::MOST_DRAFTS),
+                false => 0,
+            },
+            seeded: spec.seeded,
+            mtp,
+            lookup_min: spec.lookup_min,
+        }
+    }
+
+    /// What requests may choose from.
+    pub(crate) fn methods(&self) -> Vec<Method> {
+        let there = |method: &Method| match method {
+            Method::None => true,
+            _ if self.method == Method::None => false,
+            Method::Ngram | Method::Auto => true,
+            Method::Mtp => self.mtp,
+            Method::Dflash => self.block_drafts > 0,
+            Method::Ddtree => self.tree_budget > 0,
+        };
+        Method::ALL.into_iter().filter(there).collect()
+    }
+
+    /// Most drafts of any step.
+    pub(crate) fn most_drafts(&self) -> usize {
+        self.max_drafts.max(self.tree_budget)
+    }
+}
+
+/// How one request drafts.
+pub(crate) struct RequestDrafter {
+    limits: DraftLimits,
+    method: Method,
+    /// Its own bounds, within the engine's.
+    max_drafts: usize,
+    tree_budget: usize,
+    /// Prompt and output so far, for methods that look repeats up.
+    lookup: Option<Lookup>,
+    policy: SequencePolicy,
+    /// The plan of the step that runs.
+    plan: DraftPlan,
+}
+
+impl RequestDrafter {
+    pub(crate) fn new(request: &Request, limits: DraftLimits) -> Self {
+        let method = match request.speculate.method.unwrap_or(limits.method) {
+            _ if request.speculate.max_drafts == 0 => Method::None,
+            method => method,
+        };
+        let looks = match method {
+            Method::None => false,
+            Method::Ngram | Method::Auto => true,
+            Method::Mtp | Method::Dflash | Method::Ddtree => limits.lookup_min.is_some(),
+        };
+        Self {
+            limits,
+            method,
+            max_drafts: limits.max_drafts.min(request.speculate.max_drafts),
+            tree_budget: limits.tree_budget.min(request.speculate.tree_budget),
+            lookup: looks.then(|| {
+                let mut lookup = Lookup::default();
+                lookup.extend(&request.prompt);
+                lookup
+            }),
+            policy: SequencePolicy::default(),
+            plan: DraftPlan::None,
+        }
+    }
+
+    /// How it drafts, as the ranks have to know from the start.
+    pub(crate) fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The next step's drafts; at most `left` tokens, the bonus token included, are still wanted,
+    /// and `running` requests are decoded in the step.
+    pub(crate) fn plan(&mut self, policy: &Policy, running: usize, left: usize) -> DraftPlan {
+        // With its bonus token a path must fit what is left to generate.
+        let most = left.saturating_sub(1).min(self.max_drafts);
+        self.plan = match (self.method, &self.lookup) {
+            _ if most == 0 => DraftPlan::None,
+            (Method::Auto, Some(lookup)) => {
+                let choices = self.choices(most);
+                self.policy.plan(policy, choices, running, lookup)
+            }
+            _ => self.fixed(most),
+        };
+        self.plan.clone()
+    }
+
+    fn fixed(&self, most: usize) -> DraftPlan {
+        if let Some(drafts) = self.look_up(most) {
+            return DraftPlan::Given(drafts);
+        }
+        let depth = most.min(self.limits.block_drafts);
+        match self.method {
+            Method::None | Method::Ngram | Method::Auto => DraftPlan::None,
+            Method::Mtp => DraftPlan::Mtp {
+                depth: most.min(Speculation::MOST_MTP_DRAFTS),
+            },
+            Method::Dflash => DraftPlan::Chain { depth },
+            Method::Ddtree => DraftPlan::Tree(TreeShape {
+                budget: self.tree_budget,
+                depth,
+                seeded: self.limits.seeded,
+            }),
+        }
+    }
+
+    fn choices(&self, most: usize) -> Choices {
+        let chain = most.min(self.limits.block_drafts);
+        Choices {
+            chain,
+            tree_budget: self.tree_budget,
+            seeded: self.limits.seeded,
+            // The head follows a sequence only where no drafter does.
+            mtp: match self.limits.mtp && self.limits.block_drafts == 0 {
+                true => most.min(Speculation::MOST_MTP_DRAFTS),
+                false => 0,
+            },
+            lookup: most,
+        }
+    }
+
+    /// What followed the end of the text before, if enough of it repeats.
+    fn look_up(&self, most: usize) -> Option<Vec<u32>> {
+        let lookup = self.lookup.as_ref()?;
+        let least = self.limits.lookup_min.unwrap_or(LOOKUP_MIN);
+        let repeat = lookup.repeat().filter(|repeat| repeat.len >= least)?;
+        Some(lookup.continuation(repeat, most))
+    }
+
+    /// Takes in what a step gave, the first token of a prompt, too.
+    pub(crate) fn take(&mut self, policy: &mut Policy, update: &SlotUpdate) {
+        if self.method == Method::Auto {
+            let SlotUpdate {
+                depth,
+                accepted,
+                spine,
+                ..
+            } = *update;
+            let plan = &self.plan;
+            self.policy
+                .take(policy, plan, depth, accepted, spine, &update.tokens);
+        }
+        self.plan = DraftPlan::None;
+        if let Some(lookup) = &mut self.lookup {
+            lookup.extend(&update.tokens);
+        }
+    }
+}
+
+/// What a step of these plans teaches about costs: nothing when they are of several kinds.
+pub(crate) fn step_kind(steps: &[DecodeStep]) -> Option<(StepKind, usize)> {
+    let kind = |plan: &DraftPlan| match plan {
+        DraftPlan::None | DraftPlan::Given(_) => StepKind::Plain,
+        DraftPlan::Chain { .. } | DraftPlan::Tree(_) => StepKind::Block,
+        DraftPlan::Mtp { depth } => StepKind::Mtp(*depth),
+    };
+    let first = kind(&steps.first()?.draft);
+    let same = steps.iter().all(|step| kind(&step.draft) == first);
+    same.then_some((first, steps.len()))
+}

@@ -1,0 +1,281 @@
+use volley_model::{HiddenRows, Mtp};
+use volley_ops::{Batch, Dtype, Ops, Segment};
+use volley_speculate::{DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, draft};
+
+use super::{TargetRank, check_context};
+use crate::EngineError;
+use crate::logits::RankLogits;
+use crate::sequence::Sampling;
+
+/// Multi-token prediction (qwen35 3.9): the target's own head, chained. Its cache holds a row for
+/// every committed token, made from the target's hidden state there and the token behind it.
+pub(crate) struct MtpProposer<O: Ops> {
+    head: Mtp<O>,
+    sampling: Sampling,
+    /// By slot; none where the sequence has no use for the head.
+    contexts: Vec<Option<Context>>,
+    /// Whether sequences of [`Method::Auto`] use the head.
+    auto: bool,
+}
+
+#[derive(Clone, Default)]
+struct Context {
+    /// Committed tokens in the head's cache.
+    len: usize,
+    /// Its output at the last of them: what the first draft comes from. Passes of other sequences
+    /// may come before the next draft, so it is kept outside the head.
+    hidden: Vec<f32>,
+}
+
+impl<O: Ops> MtpProposer<O> {
+    /// A proposer for sequences in `slots` slots.
+    pub(crate) fn new(head: Mtp<O>, sampling: Sampling, slots: usize, auto: bool) -> Self {
+        Self {
+            head,
+            sampling,
+            contexts: vec![None; slots],
+            auto,
+        }
+    }
+}
+
+impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
+    type Error = EngineError;
+
+    fn reset(
+        &mut self,
+        _: &mut TargetRank<O>,
+        slot: usize,
+        method: Option<Method>,
+    ) -> Result<(), EngineError> {
+        let used = match method {
+            None | Some(Method::Mtp) => true,
+            Some(Method::Auto) => self.auto,
+            Some(Method::None | Method::Ngram | Method::Dflash | Method::Ddtree) => false,
+        };
+        self.contexts[slot] = used.then(Context::default);
+        Ok(())
+    }
+
+    fn copy_slot(
+        &mut self,
+        _: &mut TargetRank<O>,
+        from: usize,
+        to: usize,
+    ) -> Result<(), EngineError> {
+        self.contexts[to] = self.contexts[from].clone();
+        Ok(())
+    }
+
+    /// The row of a block's last token was made with the token behind it in another text: one
+    /// draft in a block may be worse for it.
+    fn copy_block(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        from: u32,
+        to: u32,
+    ) -> Result<(), EngineError> {
+        Ok(self.head.copy_block(&rank.ops, from, to)?)
+    }
+
+    fn observe(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        keep: &[Vec<u32>],
+        next: &[u32],
+    ) -> Result<(), EngineError> {
+        let (mut ids, mut rows) = (Vec::new(), Vec::new());
+        let mut batch = Batch::default();
+        for ((segment, kept), &next) in rank.batch.segments.iter().zip(keep).zip(next) {
+            let Some(context) = &mut self.contexts[segment.slot] else {
+                continue;
+            };
+            check_context(segment.slot, context.len, segment.past)?;
+            let first = rows.len();
+            rows.extend(kept.iter().map(|row| segment.rows.start as u32 + row));
+            let followers = rows[first + 1..].iter().map(|&row| rank.ids[row as usize]);
+            ids.extend(followers.chain([next]));
+            batch.segments.push(Segment {
+                rows: first..rows.len(),
+                slot: segment.slot,
+                past: context.len,
+                blocks: segment.blocks.clone(),
+                parents: None,
+            });
+            context.len += kept.len();
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let TargetRank { ops, target, .. } = rank;
+        self.head
+            .forward(ops, target, &ids, HiddenRows::Target(&rows), &batch)?;
+        for segment in &batch.segments {
+            if let Some(context) = &mut self.contexts[segment.slot] {
+                let last = segment.rows.end - 1;
+                context.hidden = ops.read(self.head.hidden(), last..last + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sequences that want no chain of the head get no drafts.
+    fn propose(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        sequences: &mut [Drafting<'_>],
+    ) -> Result<Vec<Proposal>, EngineError> {
+        let mut chains = self.chains(sequences);
+        if !chains.is_empty() {
+            let lengths: Vec<usize> = sequences.iter().map(|d| d.history.output().len()).collect();
+            let drafted = self.draft(rank, sequences, &mut chains);
+            for (d, len) in sequences.iter_mut().zip(lengths) {
+                d.history.truncate(len);
+            }
+            drafted?;
+        }
+        let mut proposals = vec![Proposal::default(); sequences.len()];
+        for chain in chains {
+            proposals[chain.index] = chain.proposal;
+        }
+        Ok(proposals)
+    }
+
+    fn context(&self, slot: usize) -> Option<usize> {
+        self.contexts[slot].as_ref().map(|context| context.len)
+    }
+}
+
+/// The drafts of one sequence as they come about.
+struct Chain {
+    /// Index of the sequence.
+    index: usize,
+    /// Most drafts.
+    depth: usize,
+    /// Row of the last pass that the next draft comes from; none when the chain has ended.
+    row: Option<u32>,
+    proposal: Proposal,
+}
+
+impl<O: Ops> MtpProposer<O> {
+    fn chains(&self, sequences: &[Drafting<'_>]) -> Vec<Chain> {
+        let mut chains = Vec::new();
+        for (index, d) in sequences.iter().enumerate() {
+            if let DraftPlan::Mtp { depth } = *d.plan
+                && depth > 0
+            {
+                chains.push(Chain {
+                    index,
+                    depth,
+                    row: Some(chains.len() as u32),
+                    proposal: Proposal::default(),
+                });
+            }
+        }
+        chains
+    }
+
+    fn draft(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        sequences: &mut [Drafting<'_>],
+        chains: &mut [Chain],
+    ) -> Result<(), EngineError> {
+        let TargetRank { ops, target, .. } = rank;
+        let width = target.config().hidden_size;
+        let mut hidden = Vec::with_capacity(chains.len() * width);
+        for chain in chains.iter() {
+            let context = self.contexts[sequences[chain.index].slot].as_ref();
+            let context =
+                context.expect("a chain is planned where the head is used: this is a bug");
+            hidden.extend_from_slice(&context.hidden);
+        }
+        let kept = ops.upload(&hidden, chains.len(), width, Dtype::Activation)?;
+        for step in 0.. {
+            let rows: Vec<u32> = chains.iter().filter_map(|chain| chain.row).collect();
+            if rows.is_empty() {
+                return Ok(());
+            }
+            let allowed = self.sampling.allowed;
+            let top = match step {
+                0 => self
+                    .head
+                    .candidates_of(ops, target, &kept, &rows, allowed)?,
+                _ => self.head.candidates(ops, target, &rows, allowed)?,
+            };
+            let mut first = 0;
+            let (mut ids, mut sources) = (Vec::new(), Vec::new());
+            let mut batch = Batch::default();
+            for chain in chains.iter_mut() {
+                let Some(row) = chain.row.take() else {
+                    continue;
+                };
+                let d = &mut sequences[chain.index];
+                let logits = &mut RankLogits::new(ops, target, &top, first);
+                first += 1;
+                let token = match self.next(logits, d, step, &mut chain.proposal) {
+                    Ok(token) => token,
+                    Err(error) => {
+                        tracing::warn!("slot {}: the chain of drafts ends: {error}", d.slot);
+                        continue;
+                    }
+                };
+                if step + 1 < chain.depth {
+                    let at = ids.len();
+                    chain.row = Some(at as u32);
+                    ids.push(token);
+                    sources.push(row);
+                    batch.segments.push(Segment {
+                        rows: at..at + 1,
+                        slot: d.slot,
+                        past: d.past + step,
+                        blocks: d.blocks.to_vec(),
+                        parents: None,
+                    });
+                }
+            }
+            if ids.is_empty() {
+                return Ok(());
+            }
+            let selected;
+            let source = match step {
+                // Chains may have ended before, so that not all kept rows go on.
+                0 if sources.len() < chains.len() => {
+                    let rows = sources.iter().map(|&row| row as usize * width);
+                    let rows: Vec<f32> = rows
+                        .flat_map(|at| hidden[at..at + width].iter().copied())
+                        .collect();
+                    selected = ops.upload(&rows, sources.len(), width, Dtype::Activation)?;
+                    HiddenRows::Kept(&selected, sources.len())
+                }
+                0 => HiddenRows::Kept(&kept, sources.len()),
+                _ => HiddenRows::Head(&sources),
+            };
+            self.head.forward(ops, target, &ids, source, &batch)?;
+        }
+        Ok(())
+    }
+
+    /// The next draft of a sequence, which becomes part of its history.
+    fn next(
+        &self,
+        logits: &mut dyn Logits,
+        d: &mut Drafting<'_>,
+        step: usize,
+        proposal: &mut Proposal,
+    ) -> Result<u32, Error> {
+        let Sampling { rule, allowed } = self.sampling;
+        let position = d.past + 1 + step;
+        let (token, distribution) =
+            draft(logits, 0, d.sampling, d.history, allowed, position, rule)?;
+        d.history.push(token);
+        proposal.tokens.push(token);
+        if let Some(distribution) = distribution {
+            proposal
+                .distributions
+                .get_or_insert_default()
+                .push(distribution);
+        }
+        Ok(token)
+    }
+}

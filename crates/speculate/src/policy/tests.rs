@@ -1,0 +1,97 @@
+use super::*;
+
+const CHOICES: Choices = Choices {
+    chain: 15,
+    tree_budget: 31,
+    seeded: true,
+    mtp: 0,
+    lookup: 15,
+};
+
+/// Costs of a device: a pass of `base + row * rows` ms, a block of `block` ms per step.
+fn policy(base: f64, row: f64, block: f64) -> Policy {
+    let mut policy = Policy::default();
+    for rows in [1, 2, 4, 8, 16, 32, 64] {
+        let ms = base + row * rows as f64;
+        policy.costs.take(StepKind::Plain, 1, rows, ms);
+    }
+    let ms = policy.costs.step_ms(StepKind::Plain, 1, 16);
+    policy.costs.take(StepKind::Block, 1, 16, ms + block);
+    policy
+}
+
+/// Runs steps whose chains have `accepted` right drafts, trees one more, and gives the choices.
+fn steps(policy: &mut Policy, accepted: usize, gain: usize, running: usize) -> Vec<DraftPlan> {
+    let mut sequence = SequencePolicy::default();
+    let lookup = Lookup::default();
+    let mut plans = Vec::new();
+    for _ in 0..150 {
+        let plan = sequence.plan(policy, CHOICES, running, &lookup);
+        let (depth, spine, accepted) = match &plan {
+            DraftPlan::Chain { depth } => (*depth, accepted.min(*depth), accepted.min(*depth)),
+            DraftPlan::Tree(shape) => {
+                let spine = accepted.min(shape.depth);
+                (shape.depth, spine, (spine + gain).min(shape.depth))
+            }
+            _ => (0, 0, 0),
+        };
+        sequence.take(policy, &plan, depth, accepted, spine, &[]);
+        plans.push(plan);
+    }
+    plans.split_off(100)
+}
+
+#[test]
+fn rows_that_cost_nothing_are_used() {
+    let plans = steps(&mut policy(20.0, 0.01, 1.0), 15, 0, 1);
+    let deep = |plan: &&DraftPlan| plan.most_drafts() >= 15;
+    assert!(plans.iter().filter(deep).count() > 45, "{plans:?}");
+}
+
+#[test]
+fn the_chain_is_as_long_as_drafts_are_right() {
+    let plans = steps(&mut policy(1.0, 0.5, 0.1), 4, 0, 1);
+    let fits = |plan: &&DraftPlan| matches!(plan, DraftPlan::Chain { depth: 3..=5 });
+    assert!(plans.iter().filter(fits).count() > 45, "{plans:?}");
+}
+
+#[test]
+fn a_tree_that_gains_is_kept_and_one_that_does_not_is_left() {
+    let tree = |plan: &&DraftPlan| matches!(plan, DraftPlan::Tree(_));
+    let plans = steps(&mut policy(20.0, 0.05, 1.0), 4, 2, 1);
+    assert!(plans.iter().filter(tree).count() > 40, "{plans:?}");
+    let plans = steps(&mut policy(20.0, 0.05, 1.0), 4, 0, 1);
+    assert!(plans.iter().filter(tree).count() < 10, "{plans:?}");
+}
+
+#[test]
+fn speculation_that_costs_is_off_but_for_a_try_now_and_then() {
+    // Drafts are never right.
+    let plans = steps(&mut policy(5.0, 1.0, 3.0), 0, 0, 1);
+    let drafting = plans.iter().filter(|plan| plan.most_drafts() > 0).count();
+    assert!((0..=3).contains(&drafting), "{drafting}");
+    // Good drafts, but every row costs as much as a step of its own.
+    let plans = steps(&mut policy(0.0, 1.0, 3.0), 2, 0, 8);
+    let drafting = plans.iter().filter(|plan| plan.most_drafts() > 0).count();
+    assert!(drafting <= 3, "{drafting}");
+}
+
+#[test]
+fn a_long_repeat_goes_before_the_drafter() {
+    let policy = policy(10.0, 0.1, 3.0);
+    let mut lookup = Lookup::default();
+    lookup.extend(&(0..60).collect::<Vec<u32>>());
+    lookup.extend(&(0..30).collect::<Vec<u32>>());
+    let mut sequence = SequencePolicy::default();
+    match sequence.plan(&policy, CHOICES, 1, &lookup) {
+        DraftPlan::Given(drafts) => assert_eq!(drafts[..3], [30, 31, 32]),
+        other => panic!("{other:?}"),
+    }
+    // One token alone is no repeat to trust.
+    let mut lookup = Lookup::default();
+    lookup.extend(&[5, 6, 7, 5]);
+    assert!(matches!(
+        SequencePolicy::default().plan(&policy, CHOICES, 1, &lookup),
+        DraftPlan::Chain { .. } | DraftPlan::Tree(_)
+    ));
+}
