@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{FLAT, dflash, options, prompt, run, sampled, start};
+use common::{FLAT, dflash, greedy, options, prompt, run, sampled, start};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use volley_engine::{EngineOptions, Request, Speculation};
@@ -86,6 +86,25 @@ fn random_lives() {
     live(1, dflash(15), 1, 120);
     live(2, Speculation::none(), 1, 60);
     live(3, dflash(15), 2, 60);
+}
+
+/// A long prompt does not hold short ones up, and short ones do not keep it from getting on.
+#[test]
+fn short_prompts_pass_a_long_one() {
+    let engine = start(EngineOptions {
+        max_model_len: Some(4096),
+        max_running: 3,
+        prefill_chunk: 64,
+        ..options(Speculation::None)
+    });
+    let long = engine.submit(greedy(prompt(1, 3500), 2)).unwrap();
+    let mut passed = 0;
+    while long.is_empty() && passed < 200 {
+        run(&engine, greedy(prompt(100 + passed, 20), 5));
+        passed += 1;
+    }
+    assert!((6..100).contains(&passed), "{passed} short ones");
+    assert_eq!(common::wait(&long).tokens.len(), 2);
 }
 
 #[test]
