@@ -40,7 +40,9 @@ fn said(api: &str, response: &Value) -> Value {
 fn strip_ids(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| name != "id" && name != "call_id");
+            // Only the engine knows what closed the thoughts.
+            let lost = ["id", "call_id", "closed_by"];
+            fields.retain(|name, _| !lost.contains(&name.as_str()));
             fields.values_mut().for_each(strip_ids);
         }
         Value::Array(list) => list.iter_mut().for_each(strip_ids),
