@@ -14,8 +14,10 @@ const ACCESS: &str = "crates/cli/tests/access.rs";
 const CHAT: &str = "crates/cli/tests/chat.rs";
 const HOSTILE: &str = "crates/cli/tests/hostile.rs";
 const LOAD: &str = "crates/cli/tests/load.rs";
+const CONTROL: &str = "crates/engine/tests/control.rs";
 const EQUALITY: &str = "crates/engine/tests/equality.rs";
 const FAULTS: &str = "crates/engine/tests/faults.rs";
+const METHODS: &str = "crates/engine/tests/methods.rs";
 
 /// Number, file, test. Numbers that are missing from 1 to 98 belong to no case.
 const CASES: &[(u32, &str, &str)] = &[
@@ -102,6 +104,7 @@ const CASES: &[(u32, &str, &str)] = &[
     (53, REASONING, "b53_a_stop_word_inside_the_thoughts"),
     (55, REASONING, "b55_characters_split_over_tokens"),
     (59, REASONING, "b59_with_a_schema_the_json_is_content"),
+    (60, CONTROL, "texts_of_random_schemas_validate"),
     (
         62,
         CONSTRAINTS,
@@ -119,6 +122,7 @@ const CASES: &[(u32, &str, &str)] = &[
     (71, STREAMS, "b71_b84_usage_is_the_same_everywhere"),
     (72, CHAT, "speculation_and_ranks_do_not_change_the_text"),
     (74, EQUALITY, "sampled_text_does_not_depend_on_speculation"),
+    (75, METHODS, "every_method_gives_the_text_of_none"),
     (76, LOAD, "sixteen_at_once_are_all_answered_alike"),
     (77, REQUESTS, "b77_penalties_out_of_range"),
     (81, HOSTILE, "b81_clients_that_leave_free_everything"),
@@ -158,9 +162,5 @@ fn every_case_has_its_test() {
     }
     let numbers: Vec<u32> = CASES.iter().map(|(number, ..)| *number).collect();
     assert!(numbers.is_sorted());
-    assert_eq!(
-        numbers.len(),
-        65,
-        "cases 60 and 75 come with constraints and prompt lookup"
-    );
+    assert_eq!(numbers.len(), 67);
 }
