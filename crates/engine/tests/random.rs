@@ -95,7 +95,7 @@ fn short_prompts_pass_a_long_one() {
         max_model_len: Some(4096),
         max_running: 3,
         prefill_chunk: 64,
-        ..options(Speculation::None)
+        ..options(Speculation::none())
     });
     let long = engine.submit(greedy(prompt(1, 3500), 2)).unwrap();
     let mut passed = 0;
