@@ -94,6 +94,41 @@ DEVICE void wait_for_count(const int *counter, int count) {
 // What another block of this launch has written.
 DEVICE float load_fresh(const float *from) { return __ldcg(from); }
 
+// Memory that other devices or the host write at the same time; a word arrives whole.
+DEVICE unsigned load_system(const unsigned *from) {
+    unsigned word;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+    return word;
+}
+
+DEVICE void store_system(unsigned *to, unsigned word) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
+
+DEVICE void load_system(const void *from, unsigned (&word)[4]) {
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                 : "l"(from)
+                 : "memory");
+}
+
+DEVICE void store_system(void *to, const unsigned (&word)[4]) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(word[0]),
+                 "r"(word[1]), "r"(word[2]), "r"(word[3])
+                 : "memory");
+}
+
+DEVICE long long nanoseconds() {
+    long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+// A moment for the others, in a loop that waits for them.
+DEVICE void relax() {}
+// Times that such a loop looks for them before it looks at the clock, which takes longer.
+constexpr int LOOKS_PER_CLOCK = 1024;
+
 DEVICE float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned float_to_bits(float x) { return __float_as_uint(x); }
 

@@ -57,6 +57,43 @@ struct Tables {
 };
 static_assert(sizeof(Tables) == 72, "mirrored in params.rs");
 
+// How a rank reaches the others. A mailbox holds three buffers of one slot per sender.
+struct Exchange {
+    void *mailboxes[8];  // by rank
+    unsigned *state;     // ExchangeState of exchange.cu
+    unsigned *poison;    // in host memory, not zero once a rank has given up
+    long long patience_ns;
+    int rank;
+    int ranks;
+    int slot_units;  // units of 16 bytes of a slot
+    int padding;
+};
+static_assert(sizeof(Exchange) == 104, "mirrored in params.rs");
+
+struct ReduceParams {
+    Exchange exchange;
+    const void *x;   // bf16 [rows, width], this rank's part
+    void *residual;  // bf16, or null
+    const void *weight;
+    void *out;  // bf16
+    int rows;
+    int width;
+    int weight_f32;  // else bf16
+    float shift;     // added to the weight
+    float eps;
+    int padding;
+};
+static_assert(sizeof(ReduceParams) == 160, "mirrored in params.rs");
+
+struct AllGatherParams {
+    Exchange exchange;
+    const void *x;
+    void *out;
+    int rows;
+    int words;  // of 4 bytes per row of `x`
+};
+static_assert(sizeof(AllGatherParams) == 128, "mirrored in params.rs");
+
 struct GatherParams {
     const void *from;
     const unsigned *index;

@@ -7,10 +7,11 @@ use crate::driver::{Address, Driver};
 use crate::error::in_op;
 use crate::params::BLOCK_TOKENS;
 
-/// Device memory that is freed when dropped.
+/// Memory that is freed when dropped.
 pub(crate) struct Memory {
     driver: Arc<dyn Driver>,
     address: Address,
+    on_host: bool,
 }
 
 impl Memory {
@@ -18,6 +19,16 @@ impl Memory {
         Ok(Self {
             address: driver.alloc(bytes.max(1)).map_err(in_op(op))?,
             driver: Arc::clone(driver),
+            on_host: false,
+        })
+    }
+
+    /// Zeroed memory of the host that every device reaches at the same address.
+    pub fn on_host(driver: &Arc<dyn Driver>, op: &'static str, bytes: usize) -> Result<Self> {
+        Ok(Self {
+            address: driver.alloc_host(bytes.max(1)).map_err(in_op(op))?,
+            driver: Arc::clone(driver),
+            on_host: true,
         })
     }
 
@@ -28,7 +39,10 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.driver.free(self.address);
+        match self.on_host {
+            true => self.driver.free_host(self.address),
+            false => self.driver.free(self.address),
+        }
     }
 }
 

@@ -32,6 +32,10 @@ pub trait Driver: Send + Sync {
     fn alloc(&self, bytes: usize) -> Result<Address>;
     /// Gives memory back, once the work using it is done.
     fn free(&self, address: Address);
+    /// Zeroed memory of the host, at the same address for the host and for every device.
+    fn alloc_host(&self, bytes: usize) -> Result<Address>;
+    /// Gives memory of [`Driver::alloc_host`] back, once the work using it is done.
+    fn free_host(&self, address: Address);
     /// Copies to the device and waits.
     fn write(&self, to: Address, data: &[u8]) -> Result<()>;
     /// Copies at most [`Driver::stage_bytes`] to the device, in stream order and without waiting;
@@ -56,6 +60,15 @@ pub trait Driver: Send + Sync {
     /// # Safety
     /// The addresses are live and large enough for the shapes.
     unsafe fn multiply(&self, product: &Product) -> Result<()>;
+    /// Whether a library can sum over the devices of the group.
+    fn has_library_reduce(&self) -> bool {
+        false
+    }
+    /// Sum over the devices of the group by a library, in place, in stream order.
+    ///
+    /// # Safety
+    /// `x` holds so many bf16, and all devices make the same call.
+    unsafe fn library_reduce(&self, x: Address, values: usize) -> Result<()>;
     /// Number of multiprocessors.
     fn multiprocessors(&self) -> usize;
     /// Blocks of a kernel that fit one multiprocessor at the same time.

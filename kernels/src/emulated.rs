@@ -21,7 +21,8 @@ unsafe extern "C" {
 }
 
 /// The kernels on the CPU, their threads as fibers; device memory is host memory. Every byte of an
-/// allocation starts as NaN, so that what is read before it is written shows.
+/// allocation starts as NaN, so that what is read before it is written shows. Threads of the process
+/// run kernels at the same time, so ranks can wait for each other as on GPUs.
 pub struct Emulated {
     multiprocessors: usize,
     allocations: Mutex<HashMap<Address, Layout>>,
@@ -66,6 +67,16 @@ impl Driver for Emulated {
             // SAFETY: allocated by `alloc` with this layout.
             unsafe { dealloc(address as *mut u8, layout) };
         }
+    }
+
+    fn alloc_host(&self, bytes: usize) -> Result<Address> {
+        let address = self.alloc(bytes)?;
+        self.zero(address, bytes)?;
+        Ok(address)
+    }
+
+    fn free_host(&self, address: Address) {
+        self.free(address);
     }
 
     fn write(&self, to: Address, data: &[u8]) -> Result<()> {
@@ -137,6 +148,12 @@ impl Driver for Emulated {
             }
         }
         Ok(())
+    }
+
+    unsafe fn library_reduce(&self, _: Address, _: usize) -> Result<()> {
+        Err(Error::MissingLibrary {
+            library: "libnccl.so.2",
+        })
     }
 
     fn multiprocessors(&self) -> usize {

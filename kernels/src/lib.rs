@@ -1,4 +1,4 @@
-//! [`volley_ops::Ops`] on one NVIDIA GPU: own kernels, cuBLASLt for the large products.
+//! [`volley_ops::Ops`] on NVIDIA GPUs, one rank on each: own kernels, cuBLASLt for the large products.
 //!
 //! Activations and caches are bf16, states and gates f32. All work of a rank goes through one
 //! stream; operations neither allocate nor wait, except that a product of a new shape is timed once.
@@ -12,7 +12,9 @@ mod driver;
 #[cfg(feature = "emulate")]
 mod emulated;
 mod error;
+mod exchange;
 mod gdn;
+mod group;
 mod kernel;
 mod linear;
 mod norm;
@@ -32,6 +34,8 @@ pub use driver::Driver;
 #[cfg(feature = "emulate")]
 pub use emulated::Emulated;
 pub use error::{Error, Result};
+pub use exchange::{Route, Wiring};
+pub use group::{GroupReport, ReduceTime};
 pub use kernel::KERNELS;
 pub use linear::LinearKernel;
 pub use ops::{CudaOps, Limits};

@@ -14,6 +14,7 @@ use crate::buf::{Buf, Kv, Memory, Weight};
 use crate::dims::check;
 use crate::driver::{Driver, Product};
 use crate::error::in_op;
+use crate::exchange::Exchange;
 use crate::gdn::Gates;
 use crate::linear::{Linear, LinearKernel};
 use crate::norm::Norm;
@@ -54,6 +55,8 @@ impl Limits {
 
 /// The operations of one rank on one device.
 pub struct CudaOps {
+    /// First, so that the others stop waiting for a rank that goes.
+    pub(crate) exchange: Option<Exchange>,
     driver: Arc<dyn Driver>,
     tables: PassTables,
     scratch: Scratch,
@@ -74,8 +77,17 @@ impl CudaOps {
 
     /// A rank of its own on any device.
     pub fn with_driver(driver: Arc<dyn Driver>, limits: Limits) -> Result<Self> {
+        Self::with_exchange(driver, limits, None)
+    }
+
+    pub(crate) fn with_exchange(
+        driver: Arc<dyn Driver>,
+        limits: Limits,
+        exchange: Option<Exchange>,
+    ) -> Result<Self> {
         let bytes = limits.attention_scratch_bytes;
         Ok(Self {
+            exchange,
             tables: PassTables::new(&driver, limits)?,
             scratch: Scratch {
                 memory: Memory::new(&driver, "attention scratch", bytes)?,
@@ -105,6 +117,14 @@ impl CudaOps {
         &self.driver
     }
 
+    /// An error when a collective before the last wait has failed.
+    pub(crate) fn check_ranks(&self, op: &'static str) -> Result<()> {
+        match &self.exchange {
+            Some(exchange) => exchange.check(op),
+            None => Ok(()),
+        }
+    }
+
     fn write(&self, op: &'static str, to: u64, data: &[f32], dtype: Dtype) -> Result<()> {
         let written = match dtype {
             Dtype::F32 => self.driver.write(to, cast_slice(data)),
@@ -124,11 +144,11 @@ impl Ops for CudaOps {
     type Kv = Kv;
 
     fn rank(&self) -> usize {
-        0
+        self.exchange.as_ref().map_or(0, Exchange::rank)
     }
 
     fn ranks(&self) -> usize {
-        1
+        self.exchange.as_ref().map_or(1, Exchange::ranks)
     }
 
     fn alloc(&self, rows: usize, width: usize, dtype: Dtype) -> Result<Buf> {
@@ -170,6 +190,7 @@ impl Ops for CudaOps {
             read.map_err(in_op(op))?;
             narrow.convert_to_f32_slice(&mut data);
         }
+        self.check_ranks(op)?;
         Ok(data)
     }
 
@@ -471,11 +492,35 @@ impl Ops for CudaOps {
         top::top(driver, &self.scratch, logits, rows, first, allowed, out)
     }
 
+    fn reduce_add_rms_norm(
+        &self,
+        delta: &mut Buf,
+        rows: usize,
+        residual: &mut Buf,
+        w: &Buf,
+        kind: NormKind,
+        eps: f32,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let weight = w;
+        let norm = Norm { weight, kind, eps };
+        match &self.exchange {
+            Some(exchange) => exchange.reduce_add_rms_norm(delta, rows, residual, norm, out),
+            None => norm::add_rms_norm(&*self.driver, delta, rows, residual, norm, out),
+        }
+    }
+
     fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {
-        x.any("all_reduce", "x", rows, x.width()).map(drop)
+        match &self.exchange {
+            Some(exchange) => exchange.all_reduce(x, rows),
+            None => x.any("all_reduce", "x", rows, x.width()).map(drop),
+        }
     }
 
     fn all_gather(&self, x: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
+        if let Some(exchange) = &self.exchange {
+            return exchange.all_gather(x, rows, out);
+        }
         check("all_gather", "width of out", out.width(), x.width())?;
         rows::copy_columns(&*self.driver, x, rows, out, 0)
     }

@@ -66,6 +66,36 @@ params! {
         kept_ends: Address,
         kept: Address,
     }
+    Exchange (104) {
+        mailboxes: [Address; 8],
+        state: Address,
+        poison: Address,
+        patience_ns: i64,
+        rank: i32,
+        ranks: i32,
+        slot_units: i32,
+        padding: i32,
+    }
+    ReduceParams (160) {
+        exchange: Exchange,
+        x: Address,
+        residual: Address,
+        weight: Address,
+        out: Address,
+        rows: i32,
+        width: i32,
+        weight_f32: i32,
+        shift: f32,
+        eps: f32,
+        padding: i32,
+    }
+    AllGatherParams (128) {
+        exchange: Exchange,
+        x: Address,
+        out: Address,
+        rows: i32,
+        words: i32,
+    }
     GatherParams (40) {
         from: Address,
         index: Address,

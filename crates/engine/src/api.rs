@@ -223,6 +223,17 @@ pub enum EngineError {
     Thread(#[from] std::io::Error),
 }
 
+impl EngineError {
+    /// Whether a rank waited in vain for another: no further step can work.
+    pub(crate) fn is_rank_lost(&self) -> bool {
+        use volley_ops::Error::RankLost;
+        matches!(
+            self,
+            Self::Ops(RankLost { .. }) | Self::Model(volley_model::Error::Ops(RankLost { .. }))
+        )
+    }
+}
+
 fn names(methods: &[Method]) -> String {
     let names: Vec<&str> = methods.iter().map(|method| method.name()).collect();
     names.join(", ")

@@ -4,10 +4,11 @@ use crate::EngineError;
 
 /// Operations of `ranks` ranks, one on each GPU.
 pub(crate) fn ops(ranks: usize) -> Result<Vec<CudaOps>, EngineError> {
-    if ranks != 1 {
-        return Err(EngineError::Options(format!(
-            "{ranks} ranks: on GPUs volley runs 1 so far"
-        )));
+    if ranks == 1 {
+        return Ok(vec![CudaOps::new(0, Limits::default())?]);
     }
-    Ok(vec![CudaOps::new(0, Limits::default())?])
+    let gpus: Vec<usize> = (0..ranks).collect();
+    let (ops, report) = CudaOps::on_gpus(&gpus, Limits::default(), true)?;
+    tracing::info!("{report}");
+    Ok(ops)
 }

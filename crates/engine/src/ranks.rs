@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use volley_ops::Ops;
 
@@ -15,7 +15,9 @@ use crate::step::{StepOutputs, StepPlan};
 use crate::worker::RankWorker;
 
 /// How long the other ranks may go on after one has failed a step.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(4);
+/// How long a rank may take to end once nobody needs it.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Why a step gave no outputs.
 #[derive(Debug)]
@@ -109,6 +111,9 @@ impl RankGroup {
             };
             match reply {
                 Ok((rank, Reply::Step(Ok(done)))) => outputs[rank] = Some(done),
+                Ok((_, Reply::Step(Err(error)))) if error.is_rank_lost() => {
+                    return Err(StepFailure::Lost(failure.unwrap_or(error).to_string()));
+                }
                 Ok((_, Reply::Step(Err(error)))) => failure = failure.or(Some(error)),
                 Ok((rank, Reply::Lost(text))) => {
                     return Err(StepFailure::Lost(format!("rank {rank}: {text}")));
@@ -130,14 +135,20 @@ impl RankGroup {
         }
     }
 
-    /// Ends the threads: each leaves after its step. Waits for all that can end.
+    /// Ends the threads: each leaves after its step. One that hangs in its device is left behind.
     pub(crate) fn stop(self) {
         let threads: Vec<_> = self.ranks.into_iter().map(|rank| rank.thread).collect();
         // The plan channels are closed now; a rank stuck in a collective is freed when the
         // others leave it.
         drop(self.replies);
+        let begun = Instant::now();
         for thread in threads {
-            if thread.join().is_err() {
+            while !thread.is_finished() && begun.elapsed() < FAREWELL {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if !thread.is_finished() {
+                tracing::error!("a rank does not end; it is left behind");
+            } else if thread.join().is_err() {
                 tracing::error!("a rank ended by a panic");
             }
         }

@@ -298,6 +298,22 @@ pub trait Ops: Sized {
         out: &mut Self::Buf,
     ) -> Result<()>;
 
+    /// `residual += delta` summed over the ranks, then `out = norm(residual)`; leaves anything in
+    /// `delta`.
+    #[allow(clippy::too_many_arguments)]
+    fn reduce_add_rms_norm(
+        &self,
+        delta: &mut Self::Buf,
+        rows: usize,
+        residual: &mut Self::Buf,
+        w: &Self::Buf,
+        kind: NormKind,
+        eps: f32,
+        out: &mut Self::Buf,
+    ) -> Result<()> {
+        self.all_reduce(delta, rows)?;
+        self.add_rms_norm(delta, rows, residual, w, kind, eps, out)
+    }
     /// Sum over the ranks, in place, of the first `rows` rows.
     fn all_reduce(&self, x: &mut Self::Buf, rows: usize) -> Result<()>;
     /// The ranks' columns side by side: `[rows, width]` to `[rows, ranks * width]`.

@@ -28,7 +28,7 @@ struct Place {
     Dim grid;
     unsigned char *shared;
 };
-extern Place place;
+extern thread_local Place place;
 
 struct Kernel {
     const char *name;
@@ -45,6 +45,9 @@ struct Register {
 
 void sync_block();
 void sync_warp();
+// Lets the other fibers and devices go on.
+void relax();
+long long nanoseconds();
 // Hands `bytes` of each lane to all lanes; the answer holds 32 times as many.
 const unsigned char *exchange(const void *mine, unsigned bytes);
 void copy(void *to, const void *from, bool valid);
@@ -106,6 +109,20 @@ inline void wait_for_count(const int *counter, int count) {
 }
 inline int count_up(int *counter) { return (*counter)++; }
 inline float load_fresh(const float *from) { return *from; }
+
+inline unsigned load_system(const unsigned *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
+inline void store_system(unsigned *to, unsigned word) {
+    __atomic_store_n(to, word, __ATOMIC_RELAXED);
+}
+inline void load_system(const void *from, unsigned (&word)[4]) {
+    for (int i = 0; i < 4; i++) word[i] = load_system(static_cast<const unsigned *>(from) + i);
+}
+inline void store_system(void *to, const unsigned (&word)[4]) {
+    for (int i = 0; i < 4; i++) store_system(static_cast<unsigned *>(to) + i, word[i]);
+}
+inline long long nanoseconds() { return emulate::nanoseconds(); }
+inline void relax() { emulate::relax(); }
+constexpr int LOOKS_PER_CLOCK = 16;
 
 inline float bits_to_float(unsigned bits) {
     float x;

@@ -1,17 +1,20 @@
-// Runs the kernels' blocks one after another, the threads of a block as fibers.
+// Runs the kernels' blocks one after another, the threads of a block as fibers. Each thread of the
+// process is a device of its own, so that devices can wait for each other.
 #define VOLLEY_EMULATE
 #include "device.hpp"
 
 #include <csetjmp>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
+#include <memory>
+#include <sched.h>
 #include <ucontext.h>
 
 namespace emulate {
 
-Place place;
+thread_local Place place;
 
 std::vector<Kernel> &kernels() {
     static std::vector<Kernel> all;
@@ -57,9 +60,10 @@ struct Block {
     jmp_buf scheduler;
 };
 
-std::vector<unsigned char> stacks(MOST_THREADS *STACK_BYTES);
-alignas(128) unsigned char shared_memory[SHARED_BYTES];
-Block block;
+// Left as it comes, so that unused stacks cost no memory.
+thread_local std::unique_ptr<unsigned char[]> stacks;
+alignas(128) thread_local unsigned char shared_memory[SHARED_BYTES];
+thread_local Block block;
 
 }  // namespace
 
@@ -136,6 +140,16 @@ void run_block() {
 
 }  // namespace
 
+void relax() {
+    sched_yield();
+    yield();
+}
+
+long long nanoseconds() {
+    using namespace std::chrono;
+    return duration_cast<std::chrono::nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
 void sync_block() { wait_at(block.all); }
 void sync_warp() { wait_at(block.warps[place.thread / 32]); }
 
@@ -188,8 +202,7 @@ extern "C" bool volley_emulate_info(const char *name, KernelInfo *info) {
 extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, unsigned z,
                                       const void *params) {
     using namespace emulate;
-    static std::mutex one_at_a_time;
-    const std::lock_guard<std::mutex> lock(one_at_a_time);
+    if (!stacks) stacks.reset(new unsigned char[MOST_THREADS * STACK_BYTES]);
     for (const Kernel &kernel : kernels()) {
         if (strcmp(kernel.name, name) != 0) continue;
         block.kernel = &kernel;
@@ -215,6 +228,9 @@ namespace attention {
 }
 namespace attention_prepare {
 #include "../attention_prepare.cu"
+}
+namespace exchange {
+#include "../exchange.cu"
 }
 namespace gdn_commit {
 #include "../gdn_commit.cu"

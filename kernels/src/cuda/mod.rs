@@ -3,12 +3,14 @@
 mod graph;
 mod libraries;
 mod modules;
+mod nccl;
+mod peers;
 mod products;
 mod staging;
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::{result, sys};
 
@@ -17,6 +19,7 @@ use crate::error::{Error, Result};
 pub use graph::Graph;
 pub use libraries::load_libraries;
 use modules::Modules;
+use nccl::Nccl;
 use products::Products;
 use staging::Staging;
 
@@ -44,6 +47,7 @@ pub struct Cuda {
     staging: Mutex<Staging>,
     stage_bytes: usize,
     products: Mutex<Products>,
+    nccl: OnceLock<Nccl>,
 }
 
 // SAFETY: the handles may be used from any thread once the context is current, which every method
@@ -89,6 +93,7 @@ impl Cuda {
             staging: Mutex::new(Staging::new(stage_bytes)?),
             stage_bytes,
             products: Mutex::new(Products::new()?),
+            nccl: OnceLock::new(),
         })
     }
 
@@ -173,6 +178,7 @@ impl Drop for Cuda {
         // here means that the process has lost the device already.
         unsafe {
             _ = result::stream::synchronize(self.stream);
+            drop(self.nccl.take());
             lock(&self.staging).free();
             lock(&self.products).free();
             self.modules.free();
@@ -194,6 +200,23 @@ impl Driver for Cuda {
             // SAFETY: from `alloc`; cuMemFree waits for the work that uses it. A failure means that
             // the device is lost.
             _ = unsafe { result::free_sync(address) };
+        }
+    }
+
+    fn alloc_host(&self, bytes: usize) -> Result<Address> {
+        self.enter()?;
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let pointer = pinned(bytes, flags)?;
+        // SAFETY: just allocated with this size.
+        unsafe { pointer.write_bytes(0, bytes) };
+        Ok(pointer as Address)
+    }
+
+    fn free_host(&self, address: Address) {
+        if self.synchronize().is_ok() {
+            // SAFETY: from `alloc_host`; the work of this device is done, and callers see to the
+            // other devices.
+            _ = unsafe { result::free_host(address as *mut c_void) };
         }
     }
 
@@ -258,6 +281,19 @@ impl Driver for Cuda {
         unsafe { lock(&self.products).multiply(self.stream, product) }
     }
 
+    fn has_library_reduce(&self) -> bool {
+        self.nccl.get().is_some()
+    }
+
+    unsafe fn library_reduce(&self, x: Address, values: usize) -> Result<()> {
+        self.enter()?;
+        let nccl = self.nccl.get().ok_or(Error::MissingLibrary {
+            library: "libnccl.so.2",
+        })?;
+        // SAFETY: the caller vouches for the address, and all ranks make the same calls.
+        unsafe { nccl.all_reduce(x, values, self.stream) }
+    }
+
     fn multiprocessors(&self) -> usize {
         self.multiprocessors
     }
@@ -277,11 +313,11 @@ impl Driver for Cuda {
 }
 
 /// Pinned host memory.
-fn pinned(bytes: usize) -> Result<*mut u8> {
+fn pinned(bytes: usize, flags: u32) -> Result<*mut u8> {
     let mut pointer = MaybeUninit::uninit();
     // SAFETY: the pointer is written on success.
     call("cuMemHostAlloc", unsafe {
-        sys::cuMemHostAlloc(pointer.as_mut_ptr(), bytes, 0).result()
+        sys::cuMemHostAlloc(pointer.as_mut_ptr(), bytes, flags).result()
     })?;
     // SAFETY: written by the call.
     Ok(unsafe { pointer.assume_init() }.cast())

@@ -22,7 +22,7 @@ impl Staging {
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
         let events = (0..SLOTS).map(|_| call("cuEventCreate", result::event::create(flags)));
         Ok(Self {
-            memory: pinned(SLOTS * slot_bytes)?,
+            memory: pinned(SLOTS * slot_bytes, 0)?,
             slot_bytes,
             events: events.collect::<Result<_>>()?,
             next: 0,

@@ -54,7 +54,8 @@ pub(crate) struct Scratch<O: Ops> {
 }
 
 impl<O: Ops> Layer<O> {
-    /// From the normed input in `stream` to the output of the MLP, not yet added to the residual.
+    /// From the normed input in `stream` to this rank's part of the MLP's output, which the next
+    /// norm adds to the residual.
     pub(crate) fn forward(
         &mut self,
         pass: &Pass<O>,
@@ -73,10 +74,8 @@ impl<O: Ops> Layer<O> {
                 attention.forward(pass, input, &mut scratch.attention, output)?;
             }
         }
-        pass.ops.all_reduce(output, pass.rows)?;
         stream.norm(pass.ops, pass.rows, &self.post_norm)?;
         let (input, output) = stream.ends();
-        self.mlp.forward(pass, input, &mut scratch.mlp, output)?;
-        Ok(pass.ops.all_reduce(output, pass.rows)?)
+        self.mlp.forward(pass, input, &mut scratch.mlp, output)
     }
 }

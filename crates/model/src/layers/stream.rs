@@ -2,7 +2,8 @@ use volley_ops::{Dtype, NormKind, Ops};
 
 use crate::Result;
 
-/// The residual stream, its normed copy (input of the next step) and what that step adds.
+/// The residual stream, its normed copy (input of the next step) and this rank's part of what that
+/// step adds.
 pub(crate) struct Stream<O: Ops> {
     pub(crate) residual: O::Buf,
     pub(crate) width: usize,
@@ -40,7 +41,7 @@ impl<O: Ops> Stream<O> {
         &mut self.residual
     }
 
-    /// Adds what is pending and norms the residual.
+    /// Adds the ranks' sum of what is pending and norms the residual.
     pub(crate) fn norm(&mut self, ops: &O, rows: usize, w: &O::Buf) -> Result<()> {
         let Self {
             residual,
@@ -49,7 +50,7 @@ impl<O: Ops> Stream<O> {
             ..
         } = self;
         if std::mem::take(&mut self.pending) {
-            ops.add_rms_norm(delta, rows, residual, w, self.kind, self.eps, normed)?;
+            ops.reduce_add_rms_norm(delta, rows, residual, w, self.kind, self.eps, normed)?;
         } else {
             ops.rms_norm(residual, rows, w, self.kind, self.eps, normed)?;
         }
