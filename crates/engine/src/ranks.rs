@@ -15,7 +15,7 @@ use crate::step::{StepOutputs, StepPlan};
 use crate::worker::RankWorker;
 
 /// How long the other ranks may go on after one has failed a step.
-const GRACE: Duration = Duration::from_secs(4);
+const GRACE: Duration = Duration::from_secs(3);
 /// How long a rank may take to end once nobody needs it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
