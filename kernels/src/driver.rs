@@ -1,5 +1,3 @@
-use std::ffi::c_void;
-
 use crate::error::Result;
 
 /// Address in device memory.
@@ -25,11 +23,14 @@ pub struct Product {
     pub out_f32: bool,
 }
 
+/// Writes the bytes from an offset on.
+pub type Source<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
+
 /// What the operations need of a device: one memory, one stream in which everything happens in
 /// order. Addresses are those of [`Driver::alloc`], with offsets inside them.
 pub trait Driver: Send + Sync {
-    /// Device memory of at least `bytes`, aligned to 256.
-    fn alloc(&self, bytes: usize) -> Result<Address>;
+    /// Device memory of at least `bytes`, aligned to 256; `what` says for what.
+    fn alloc(&self, what: &'static str, bytes: usize) -> Result<Address>;
     /// Gives memory back, once the work using it is done.
     fn free(&self, address: Address);
     /// Zeroed memory of the host, at the same address for the host and for every device.
@@ -38,6 +39,13 @@ pub trait Driver: Send + Sync {
     fn free_host(&self, address: Address);
     /// Copies to the device and waits.
     fn write(&self, to: Address, data: &[u8]) -> Result<()>;
+    /// Fills device memory piece by piece: `source` writes the bytes from an offset on, on any
+    /// thread. Returns when `source` is needed no more.
+    fn fill(&self, to: Address, bytes: usize, source: &Source<'_>) -> Result<()> {
+        let mut all = vec![0; bytes];
+        source(0, &mut all);
+        self.write(to, &all)
+    }
     /// Copies at most [`Driver::stage_bytes`] to the device, in stream order and without waiting;
     /// `data` is free at once.
     fn stage(&self, to: Address, data: &[u8]) -> Result<()>;
@@ -52,9 +60,9 @@ pub trait Driver: Send + Sync {
     /// Launches the kernel of this index in [`crate::KERNELS`].
     ///
     /// # Safety
-    /// `params` points to the parameter struct of that kernel, whose addresses are live and large
-    /// enough for the grid.
-    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()>;
+    /// `params` are the bytes of the parameter struct of that kernel, at its alignment; the
+    /// addresses in it are live and large enough for the grid.
+    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: &[u8]) -> Result<()>;
     /// A matrix product, in stream order.
     ///
     /// # Safety
@@ -69,6 +77,8 @@ pub trait Driver: Send + Sync {
     /// # Safety
     /// `x` holds so many bf16, and all devices make the same call.
     unsafe fn library_reduce(&self, x: Address, values: usize) -> Result<()>;
+    /// Records the work of `run` without doing it; `run` must neither allocate, stage nor wait.
+    fn record(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
     /// Number of multiprocessors.
     fn multiprocessors(&self) -> usize;
     /// Blocks of a kernel that fit one multiprocessor at the same time.
@@ -77,4 +87,10 @@ pub trait Driver: Send + Sync {
     fn overlaps(&self, kernel: usize) -> bool;
     /// Milliseconds that the work of `run` takes on the device; waits for it.
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32>;
+}
+
+/// Work that was recorded; lives no longer than the memory that it names.
+pub trait Recording {
+    /// Does the work once more, in stream order.
+    fn replay(&self) -> Result<()>;
 }

@@ -20,6 +20,8 @@ mod linear;
 mod norm;
 mod ops;
 mod params;
+mod planner;
+mod recorded;
 mod rows;
 mod tables;
 mod top;
@@ -29,8 +31,8 @@ mod cuda;
 
 pub use buf::{Buf, Kv, Weight};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, Graph, load_libraries};
-pub use driver::Driver;
+pub use cuda::{Bandwidth, Cuda, DeviceReport, Graph, load_libraries};
+pub use driver::{Driver, Recording};
 #[cfg(feature = "emulate")]
 pub use emulated::Emulated;
 pub use error::{Error, Result};
@@ -39,3 +41,5 @@ pub use group::{GroupReport, ReduceTime};
 pub use kernel::KERNELS;
 pub use linear::LinearKernel;
 pub use ops::{CudaOps, Limits};
+pub use planner::Planner;
+pub use recorded::Recorded;

@@ -9,7 +9,7 @@ use volley_speculate::policy::Policy;
 use crate::calibrate::calibrate;
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::handle::{Heartbeat, Queue, Shared, Stopped};
+use crate::handle::{EngineThread, Heartbeat, Queue, Shared, Stopped};
 use crate::layout::Layout;
 use crate::proposers::{DflashProposer, Drafters, MtpProposer, TargetRank};
 use crate::ranks::{RankGroup, StepFailure, panic_text};
@@ -89,7 +89,7 @@ impl Engine {
         Ok(EngineHandle {
             submissions,
             shared,
-            thread: Arc::new(Mutex::new(Some(thread))),
+            thread: Arc::new(EngineThread(Mutex::new(Some(thread)))),
         })
     }
 }

@@ -2,29 +2,35 @@
 
 mod graph;
 mod libraries;
+mod loading;
 mod modules;
 mod nccl;
 mod peers;
+mod probe;
 mod products;
 mod staging;
 
-use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::{result, sys};
 
-use crate::driver::{Address, Driver, Product};
+use crate::driver::{Address, Driver, Product, Recording, Source};
 use crate::error::{Error, Result};
 pub use graph::Graph;
 pub use libraries::load_libraries;
+use loading::Loading;
 use modules::Modules;
 use nccl::Nccl;
+pub use probe::{Bandwidth, DeviceReport};
 use products::Products;
-use staging::Staging;
+use staging::{Reading, Staging};
 
 /// CUDA version that the kernels are compiled with, as the driver counts.
 const NEEDED_VERSION: i32 = 13_000;
+
+/// Reads up to this size go through pinned memory.
+const READ_BYTES: usize = 1 << 20;
 
 /// An error of the driver under the name of the call.
 fn call<T>(call: &'static str, result: std::result::Result<T, result::DriverError>) -> Result<T> {
@@ -46,6 +52,8 @@ pub struct Cuda {
     modules: Modules,
     staging: Mutex<Staging>,
     stage_bytes: usize,
+    reading: Mutex<Reading>,
+    loading: Mutex<Option<Loading>>,
     products: Mutex<Products>,
     nccl: OnceLock<Nccl>,
 }
@@ -57,8 +65,8 @@ unsafe impl Send for Cuda {}
 unsafe impl Sync for Cuda {}
 
 impl Cuda {
-    /// Opens GPU `ordinal`; `stage_bytes` is the most that one staged copy may hold.
-    pub fn new(ordinal: usize, stage_bytes: usize) -> Result<Self> {
+    /// Number of GPUs that the driver sees.
+    pub fn count() -> Result<usize> {
         // SAFETY: loading libcuda runs no code of ours.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::NoDriver);
@@ -66,7 +74,14 @@ impl Cuda {
         check_version()?;
         call("cuInit", result::init())?;
         let count = call("cuDeviceGetCount", result::device::get_count())?;
-        if ordinal >= count.max(0) as usize {
+        Ok(count.max(0) as usize)
+    }
+
+    /// Opens GPU `ordinal`; `stage_bytes` is the most that one staged copy may hold.
+    pub fn new(ordinal: usize, stage_bytes: usize) -> Result<Self> {
+        let count = Self::count()?;
+        if ordinal >= count {
+            let count = count as i32;
             return Err(Error::NoDevice { ordinal, count });
         }
         let device = call("cuDeviceGet", result::device::get(ordinal as i32))?;
@@ -92,6 +107,8 @@ impl Cuda {
             modules: Modules::load()?,
             staging: Mutex::new(Staging::new(stage_bytes)?),
             stage_bytes,
+            reading: Mutex::new(Reading::new(READ_BYTES)?),
+            loading: Mutex::default(),
             products: Mutex::new(Products::new()?),
             nccl: OnceLock::new(),
         })
@@ -180,6 +197,10 @@ impl Drop for Cuda {
             _ = result::stream::synchronize(self.stream);
             drop(self.nccl.take());
             lock(&self.staging).free();
+            lock(&self.reading).free();
+            if let Some(mut loading) = lock(&self.loading).take() {
+                loading.free();
+            }
             lock(&self.products).free();
             self.modules.free();
             _ = result::stream::destroy(self.stream);
@@ -189,7 +210,7 @@ impl Drop for Cuda {
 }
 
 impl Driver for Cuda {
-    fn alloc(&self, bytes: usize) -> Result<Address> {
+    fn alloc(&self, _: &'static str, bytes: usize) -> Result<Address> {
         self.enter()?;
         // SAFETY: the size is not zero (callers ask for at least one byte).
         call("cuMemAlloc", unsafe { result::malloc_sync(bytes) })
@@ -216,7 +237,7 @@ impl Driver for Cuda {
         if self.synchronize().is_ok() {
             // SAFETY: from `alloc_host`; the work of this device is done, and callers see to the
             // other devices.
-            _ = unsafe { result::free_host(address as *mut c_void) };
+            _ = unsafe { result::free_host(address as *mut _) };
         }
     }
 
@@ -227,6 +248,16 @@ impl Driver for Cuda {
             result::memcpy_htod_async(to, data, self.stream)
         })?;
         self.synchronize()
+    }
+
+    fn fill(&self, to: Address, bytes: usize, source: &Source<'_>) -> Result<()> {
+        self.enter()?;
+        let mut loading = lock(&self.loading);
+        let loading = match &mut *loading {
+            Some(loading) => loading,
+            none => none.insert(Loading::new()?),
+        };
+        loading.fill(self.stream, to, bytes, source)
     }
 
     fn stage(&self, to: Address, data: &[u8]) -> Result<()> {
@@ -240,6 +271,9 @@ impl Driver for Cuda {
 
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()> {
         self.enter()?;
+        if data.len() <= READ_BYTES {
+            return lock(&self.reading).read(self.stream, from, data);
+        }
         // SAFETY: callers stay inside an allocation; the data outlives the wait.
         call("cuMemcpyDtoHAsync", unsafe {
             result::memcpy_dtoh_async(data, from, self.stream)
@@ -269,8 +303,9 @@ impl Driver for Cuda {
         })
     }
 
-    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()> {
+    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: &[u8]) -> Result<()> {
         self.enter()?;
+        let params = params.as_ptr().cast();
         // SAFETY: the caller vouches for the parameters.
         unsafe { self.modules.launch(self.stream, kernel, grid, params) }
     }
@@ -294,6 +329,16 @@ impl Driver for Cuda {
         unsafe { nccl.all_reduce(x, values, self.stream) }
     }
 
+    fn record(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
+        let graph = self.capture(run)?;
+        let (context, stream) = (self.context, self.stream);
+        Ok(Box::new(Recorded {
+            graph,
+            context,
+            stream,
+        }))
+    }
+
     fn multiprocessors(&self) -> usize {
         self.multiprocessors
     }
@@ -309,6 +354,23 @@ impl Driver for Cuda {
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32> {
         self.enter()?;
         graph::time(self.stream, run)
+    }
+}
+
+/// A graph with the stream it is launched on. It is kept beside the driver that made it.
+struct Recorded {
+    graph: Graph,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+}
+
+impl Recording for Recorded {
+    fn replay(&self) -> Result<()> {
+        // SAFETY: the context is retained as long as the driver lives.
+        call("cuCtxSetCurrent", unsafe {
+            result::ctx::set_current(self.context)
+        })?;
+        self.graph.launch(self.stream)
     }
 }
 
