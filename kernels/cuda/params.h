@@ -86,6 +86,13 @@ struct NoiseParams {
 };
 static_assert(sizeof(NoiseParams) == 24, "mirrored in params.rs");
 
+struct ReadParams {
+    const void *from;
+    void *out;
+    long long units;  // of 16 bytes
+};
+static_assert(sizeof(ReadParams) == 24, "mirrored in params.rs");
+
 struct LinearParams {
     const void *x;   // bf16 [rows, input]
     const void *w;   // bf16 [output, input]

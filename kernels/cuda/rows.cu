@@ -41,7 +41,20 @@ DEVICE void noise(const NoiseParams &p) {
     }
 }
 
+// Reads all of it, to see how fast that is; what is written depends on every bit.
+DEVICE void read_values(const ReadParams &p) {
+    const long long step = (long long)grid_x() * THREADS;
+    unsigned mixed = 0;
+#pragma unroll 8
+    for (long long i = (long long)block_x() * THREADS + thread_index(); i < p.units; i += step) {
+        const Bytes16 x = load<Bytes16>(p.from, i);
+        mixed ^= x.word[0] ^ x.word[1] ^ x.word[2] ^ x.word[3];
+    }
+    if (mixed == 0x9e3779b9u) store<unsigned>(p.out, thread_index(), mixed);
+}
+
 KERNEL(noise_values, THREADS, 1, 0, NoiseParams, noise)
+KERNEL(read_values_all, THREADS, 1, 0, ReadParams, read_values)
 KERNEL(gather_16, THREADS, 1, 0, GatherParams, gather<Bytes16>)
 KERNEL(gather_2, THREADS, 1, 0, GatherParams, gather<bf16>)
 KERNEL(copy_columns_16, THREADS, 1, 0, CopyParams, copy_columns<Bytes16>)

@@ -17,7 +17,7 @@ pub struct Facts {
     pub longest: usize,
     /// Segments that are trees.
     pub trees: usize,
-    /// Most tokens, context and rows, of a segment.
+    /// Bound of the tokens, context and rows, of a segment: of [`token_bucket`]'s values.
     pub tokens: usize,
     /// One more than the greatest slot.
     pub slots: usize,
@@ -31,10 +31,19 @@ pub struct Facts {
 
 /// Where the tables of a pass lie in one buffer. Offsets depend on buckets of the numbers of rows
 /// and segments only, so passes of one bucket find theirs in the same places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     rows: usize,
     segments: usize,
+}
+
+/// Longest context that grids tell apart.
+const MOST_TOKENS: usize = 4096;
+
+/// Bucket of a context: what may decide a grid. Passes of one bucket and shape have the same grids,
+/// so that one record serves them all, and recorded or not they round the same way.
+pub fn token_bucket(tokens: usize) -> usize {
+    tokens.next_power_of_two().clamp(64, MOST_TOKENS)
 }
 
 const SEGMENT_BYTES: usize = 24;
@@ -72,8 +81,16 @@ impl Layout {
         self.row_parent() + 4 * self.rows
     }
 
-    pub fn blocks(&self) -> usize {
+    pub fn kept_ends(&self) -> usize {
         self.row_place() + 4 * self.rows
+    }
+
+    pub fn kept(&self) -> usize {
+        self.kept_ends() + 4 * self.segments
+    }
+
+    pub fn blocks(&self) -> usize {
+        self.kept() + 4 * self.rows
     }
 }
 
@@ -151,7 +168,7 @@ pub fn encode(op: &'static str, batch: &Batch) -> Result<Encoded> {
         let present = &segment.blocks[..needed.min(segment.blocks.len())];
         facts.longest = facts.longest.max(rows);
         facts.trees += usize::from(segment.parents.is_some());
-        facts.tokens = facts.tokens.max(tokens);
+        facts.tokens = facts.tokens.max(token_bucket(tokens));
         facts.shared_slot |= batch.segments[..index]
             .iter()
             .any(|s| s.slot == segment.slot);
@@ -170,8 +187,13 @@ pub fn encode(op: &'static str, batch: &Batch) -> Result<Encoded> {
     })
 }
 
-/// Kept rows encoded: the end of each segment's part, then the rows.
-pub fn encode_keep(op: &'static str, batch: &Batch, keep: &Keep) -> Result<Vec<u8>> {
+/// Kept rows encoded, from [`Layout::kept_ends`] on: the end of each segment's part, the rows.
+pub fn encode_keep(
+    op: &'static str,
+    layout: Layout,
+    batch: &Batch,
+    keep: &Keep,
+) -> Result<Vec<u8>> {
     check_keep(op, batch, keep)?;
     let mut end = 0;
     let ends = keep.iter().map(|kept| {
@@ -179,6 +201,7 @@ pub fn encode_keep(op: &'static str, batch: &Batch, keep: &Keep) -> Result<Vec<u
         end
     });
     let mut words: Vec<u32> = ends.collect();
+    words.resize(layout.segments, end);
     words.extend(keep.iter().flatten());
     Ok(cast_slice(&words).to_vec())
 }
@@ -333,13 +356,19 @@ mod tests {
             segments: 2,
             longest: 4,
             trees: 1,
-            tokens: 36,
+            tokens: 64,
             slots: 5,
             shared_slot: false,
             blocks: 10,
             missing_blocks: 0,
         };
         assert_eq!(facts, expected);
+    }
+
+    #[test]
+    fn buckets_grow_with_the_context_up_to_a_bound() {
+        let buckets = [1, 64, 65, 300, 512, 4095, 4097, 200_000].map(token_bucket);
+        assert_eq!(buckets, [64, 64, 128, 512, 512, 4096, 4096, 4096]);
     }
 
     #[test]
@@ -366,11 +395,12 @@ mod tests {
     #[test]
     fn kept_rows_follow_the_ends_of_their_segments() {
         let keep = vec![vec![0, 1], vec![0, 2, 3]];
-        let bytes = encode_keep("commit", &two(), &keep).expect("two paths");
+        let layout = Layout::new(7, 2);
+        let bytes = encode_keep("commit", layout, &two(), &keep).expect("two paths");
         let words: Vec<i32> = (0..7).map(|i| word(&bytes, 4 * i)).collect();
         assert_eq!(words, [2, 5, 0, 1, 0, 2, 3]);
         let broken = vec![vec![1], vec![]];
-        let message = encode_keep("commit", &two(), &broken).map_err(|e| e.to_string());
+        let message = encode_keep("commit", layout, &two(), &broken).map_err(|e| e.to_string());
         assert_eq!(
             message.unwrap_err(),
             "commit: kept row is 1, expected a child of None"

@@ -1,5 +1,3 @@
-use std::ffi::c_void;
-
 use crate::error::Result;
 
 /// Address in device memory.
@@ -25,6 +23,9 @@ pub struct Product {
     pub out_f32: bool,
 }
 
+/// Writes the bytes from an offset on.
+pub type Source<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
+
 /// What the operations need of a device: one memory, one stream in which everything happens in
 /// order. Addresses are those of [`Driver::alloc`], with offsets inside them.
 pub trait Driver: Send + Sync {
@@ -34,6 +35,13 @@ pub trait Driver: Send + Sync {
     fn free(&self, address: Address);
     /// Copies to the device and waits.
     fn write(&self, to: Address, data: &[u8]) -> Result<()>;
+    /// Fills device memory piece by piece: `source` writes the bytes from an offset on, on any
+    /// thread. Returns when `source` is needed no more.
+    fn fill(&self, to: Address, bytes: usize, source: &Source<'_>) -> Result<()> {
+        let mut all = vec![0; bytes];
+        source(0, &mut all);
+        self.write(to, &all)
+    }
     /// Copies at most [`Driver::stage_bytes`] to the device, in stream order and without waiting;
     /// `data` is free at once.
     fn stage(&self, to: Address, data: &[u8]) -> Result<()>;
@@ -48,14 +56,16 @@ pub trait Driver: Send + Sync {
     /// Launches the kernel of this index in [`crate::KERNELS`].
     ///
     /// # Safety
-    /// `params` points to the parameter struct of that kernel, whose addresses are live and large
-    /// enough for the grid.
-    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()>;
+    /// `params` are the bytes of the parameter struct of that kernel, at its alignment; the
+    /// addresses in it are live and large enough for the grid.
+    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: &[u8]) -> Result<()>;
     /// A matrix product, in stream order.
     ///
     /// # Safety
     /// The addresses are live and large enough for the shapes.
     unsafe fn multiply(&self, product: &Product) -> Result<()>;
+    /// Records the work of `run` without doing it; `run` must neither allocate, stage nor wait.
+    fn record(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
     /// Number of multiprocessors.
     fn multiprocessors(&self) -> usize;
     /// Blocks of a kernel that fit one multiprocessor at the same time.
@@ -64,4 +74,10 @@ pub trait Driver: Send + Sync {
     fn overlaps(&self, kernel: usize) -> bool;
     /// Milliseconds that the work of `run` takes on the device; waits for it.
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32>;
+}
+
+/// Work that was recorded; lives no longer than the memory that it names.
+pub trait Recording {
+    /// Does the work once more, in stream order.
+    fn replay(&self) -> Result<()>;
 }

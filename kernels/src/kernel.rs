@@ -23,8 +23,13 @@ impl<P> Kernel<P> {
             return Ok(());
         }
         let grid = grid.map(|n| n as u32);
-        // SAFETY: the type of the parameters is that of the kernel; the rest is the caller's.
-        unsafe { driver.launch(self.index, grid, from_ref(params).cast()) }
+        let bytes = from_ref(params).cast::<u8>();
+        // SAFETY: the structs have no padding (params.h), and their type is the kernel's; the rest
+        // is the caller's.
+        unsafe {
+            let params = std::slice::from_raw_parts(bytes, size_of::<P>());
+            driver.launch(self.index, grid, params)
+        }
     }
 
     /// Whether this kernel prepares itself while the one ahead of it runs.
@@ -51,6 +56,7 @@ macro_rules! kernels {
 
 kernels! {
     NOISE = "rows" "noise_values" NoiseParams,
+    READ = "rows" "read_values_all" ReadParams,
     GATHER_16 = "rows" "gather_16" GatherParams,
     GATHER_2 = "rows" "gather_2" GatherParams,
     COPY_COLUMNS_16 = "rows" "copy_columns_16" CopyParams,

@@ -18,6 +18,7 @@ mod linear;
 mod norm;
 mod ops;
 mod params;
+mod recorded;
 mod rows;
 mod tables;
 mod top;
@@ -27,11 +28,12 @@ mod cuda;
 
 pub use buf::{Buf, Kv, Weight};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, Graph, load_libraries};
-pub use driver::Driver;
+pub use cuda::{Bandwidth, Cuda, DeviceReport, Graph, load_libraries};
+pub use driver::{Driver, Recording};
 #[cfg(feature = "emulate")]
 pub use emulated::Emulated;
 pub use error::{Error, Result};
 pub use kernel::KERNELS;
 pub use linear::LinearKernel;
 pub use ops::{CudaOps, Limits};
+pub use recorded::Recorded;

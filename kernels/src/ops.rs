@@ -6,7 +6,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use volley_ops::{
     AttentionDims, AttentionMask, Batch, Dtype, GdnDims, GdnRows, GdnStates, Keep, KvDims,
-    NormKind, Ops, Result, RopeTable,
+    MatrixData, NormKind, Ops, Origin, Result, RopeTable,
 };
 
 use crate::attention::{HeadNorms, Scratch};
@@ -18,6 +18,7 @@ use crate::gdn::Gates;
 use crate::linear::{Linear, LinearKernel};
 use crate::norm::Norm;
 use crate::params::BLOCK_TOKENS;
+use crate::recorded::Recorded;
 use crate::tables::PassTables;
 use crate::{attention, gdn, norm, rows, top};
 
@@ -48,7 +49,7 @@ impl Default for Limits {
 impl Limits {
     /// Bytes of the largest table that is copied to the device for a pass.
     pub fn stage_bytes(self) -> usize {
-        PassTables::batch_bytes(self).max(4 * (self.rows + self.segments))
+        PassTables::batch_bytes(self)
     }
 }
 
@@ -122,6 +123,7 @@ impl Ops for CudaOps {
     type Buf = Buf;
     type Weight = Weight;
     type Kv = Kv;
+    type Recorded = Recorded;
 
     fn rank(&self) -> usize {
         0
@@ -146,6 +148,20 @@ impl Ops for CudaOps {
         check("weight", "number of values", data.len(), out * input)?;
         let memory = Memory::new(&self.driver, "weight", 2 * out * input)?;
         self.write("weight", memory.address(), &data, Dtype::Activation)?;
+        Ok(Weight { memory, out, input })
+    }
+
+    fn load(&self, data: &MatrixData<'_>) -> Result<Weight> {
+        let (out, input) = (data.out, data.input);
+        if let Origin::Noise { seed, scale } = data.origin
+            && (out * input).is_multiple_of(8)
+        {
+            return self.dummy_weight(out, input, seed, scale);
+        }
+        let memory = Memory::new(&self.driver, "weight", 2 * out * input)?;
+        let source = |offset, piece: &mut [u8]| data.write_bf16(offset / 2, piece);
+        let filled = self.driver.fill(memory.address(), 2 * out * input, &source);
+        filled.map_err(in_op("load"))?;
         Ok(Weight { memory, out, input })
     }
 
@@ -205,6 +221,19 @@ impl Ops for CudaOps {
 
     fn begin(&self, batch: &Batch) -> Result<()> {
         self.tables.pass("begin", batch).map(drop)
+    }
+
+    fn recorded<E: From<volley_ops::Error>>(
+        &self,
+        recorded: &mut Recorded,
+        batch: &Batch,
+        keep: Option<&Keep>,
+        run: &mut dyn FnMut() -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let shape = self.tables.open("recorded", batch, keep)?;
+        let ran = recorded.run(&self.driver, shape, run);
+        self.tables.close();
+        ran
     }
 
     fn embed(&self, ids: &[u32], table: &Weight, first: u32, out: &mut Buf) -> Result<()> {

@@ -89,6 +89,11 @@ params! {
         seed: u32,
         scale: f32,
     }
+    ReadParams (24) {
+        from: Address,
+        out: Address,
+        units: i64,
+    }
     LinearParams (56) {
         x: Address,
         w: Address,

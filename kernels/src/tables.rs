@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytemuck::cast_slice;
 use volley_ops::{Batch, Keep, Result};
 
-use crate::batch::{Facts, Layout, encode, encode_keep};
+use crate::batch::{Encoded, Facts, Layout, encode, encode_keep};
 use crate::buf::Memory;
-use crate::dims::check_index;
+use crate::dims::{check, check_index, refuse};
 use crate::driver::{Address, Driver};
 use crate::error::in_op;
 use crate::ops::Limits;
@@ -32,17 +32,21 @@ pub struct PassTables {
     limits: Limits,
     index: Memory,
     slots: RefCell<Vec<Slot>>,
+    /// Where recorded passes find their tables, all in the same place.
+    recorded: Slot,
+    /// The recorded pass that runs.
+    open: RefCell<Option<Known>>,
 }
 
 /// Tables of one batch.
 struct Slot {
-    batch: Memory,
-    keep: Memory,
+    memory: Memory,
     known: Option<Known>,
 }
 
 struct Known {
     batch: Batch,
+    layout: Layout,
     pass: Pass,
     keep: Option<Keep>,
 }
@@ -52,8 +56,7 @@ impl PassTables {
         let memory = |bytes| Memory::new(driver, "tables", bytes);
         let slot = || -> Result<Slot> {
             Ok(Slot {
-                batch: memory(Self::batch_bytes(limits))?,
-                keep: memory(4 * (limits.rows + limits.segments))?,
+                memory: memory(Self::batch_bytes(limits))?,
                 known: None,
             })
         };
@@ -62,6 +65,8 @@ impl PassTables {
             limits,
             index: memory(4 * limits.rows)?,
             slots: RefCell::new((0..SLOTS).map(|_| slot()).collect::<Result<_>>()?),
+            recorded: slot()?,
+            open: RefCell::default(),
         })
     }
 
@@ -76,7 +81,64 @@ impl PassTables {
 
     /// The tables of this batch, copied unless they are there.
     pub fn pass(&self, op: &'static str, batch: &Batch) -> Result<Pass> {
+        if let Some(pass) = self.open_pass(op, batch, None)? {
+            return Ok(pass);
+        }
         self.find(op, batch, &mut self.slots.borrow_mut())
+    }
+
+    /// Opens a recorded pass: copies its tables, all at once, and answers with its shape. Until
+    /// [`PassTables::close`] every operation belongs to it.
+    pub fn open(&self, op: &'static str, batch: &Batch, keep: Option<&Keep>) -> Result<Shape> {
+        let mut encoded = encode(op, batch)?;
+        let (facts, layout) = (encoded.facts, encoded.layout);
+        check(
+            op,
+            "missing blocks of the segments",
+            facts.missing_blocks,
+            0,
+        )?;
+        self.check(op, &encoded)?;
+        if let Some(keep) = keep {
+            let kept = encode_keep(op, layout, batch, keep)?;
+            encoded.bytes[layout.kept_ends()..][..kept.len()].copy_from_slice(&kept);
+        }
+        self.stage(op, self.recorded.memory.address(), &encoded.bytes)?;
+        *self.open.borrow_mut() = Some(Known {
+            batch: batch.clone(),
+            layout,
+            pass: pass_at(&self.recorded.memory, layout, facts),
+            keep: keep.cloned(),
+        });
+        Ok(Shape {
+            rows: facts.rows,
+            segments: facts.segments,
+            longest: facts.longest,
+            tokens: facts.tokens,
+        })
+    }
+
+    /// Ends what [`PassTables::open`] began.
+    pub fn close(&self) {
+        *self.open.borrow_mut() = None;
+    }
+
+    /// The open pass, which must be that of this batch and these kept rows.
+    fn open_pass(
+        &self,
+        op: &'static str,
+        batch: &Batch,
+        keep: Option<&Keep>,
+    ) -> Result<Option<Pass>> {
+        match &*self.open.borrow() {
+            None => Ok(None),
+            Some(open)
+                if open.batch == *batch && (keep.is_none() || open.keep.as_ref() == keep) =>
+            {
+                Ok(Some(open.pass))
+            }
+            Some(_) => refuse(op, "batch", "that of the recorded pass", "another"),
+        }
     }
 
     /// As [`PassTables::pass`]; the slot of the batch comes to the front, the one used longest ago
@@ -88,60 +150,50 @@ impl PassTables {
         } else {
             slots.rotate_right(1);
             slots[0].known = None;
-            let pass = self.copy(op, batch, &slots[0])?;
-            slots[0].known = Some(Known {
-                batch: batch.clone(),
-                pass,
-                keep: None,
-            });
+            slots[0].known = Some(self.copy(op, batch, &slots[0].memory)?);
         }
         let known = slots[0].known.as_ref();
         Ok(known.expect("found or copied above: this is a bug").pass)
     }
 
-    fn copy(&self, op: &'static str, batch: &Batch, slot: &Slot) -> Result<Pass> {
+    fn copy(&self, op: &'static str, batch: &Batch, memory: &Memory) -> Result<Known> {
         let encoded = encode(op, batch)?;
-        let facts = encoded.facts;
+        self.check(op, &encoded)?;
+        self.stage(op, memory.address(), &encoded.bytes)?;
+        Ok(Known {
+            batch: batch.clone(),
+            layout: encoded.layout,
+            pass: pass_at(memory, encoded.layout, encoded.facts),
+            keep: None,
+        })
+    }
+
+    fn check(&self, op: &'static str, encoded: &Encoded) -> Result<()> {
+        let (facts, limits) = (encoded.facts, self.limits);
         let blocks = (encoded.bytes.len() - encoded.layout.blocks()) / 4;
-        check_index(op, "rows of a pass", facts.rows, self.limits.rows + 1)?;
+        check_index(op, "rows of a pass", facts.rows, limits.rows + 1)?;
         check_index(
             op,
             "segments of a pass",
             facts.segments,
-            self.limits.segments + 1,
+            limits.segments + 1,
         )?;
-        check_index(op, "cache blocks of a pass", blocks, self.limits.blocks + 1)?;
-        self.stage(op, slot.batch.address(), &encoded.bytes)?;
-        let at = |offset: usize| slot.batch.address() + offset as u64;
-        let layout = encoded.layout;
-        let tables = Tables {
-            segments: at(layout.segments()),
-            row_segment: at(layout.row_segment()),
-            row_position: at(layout.row_position()),
-            row_parent: at(layout.row_parent()),
-            row_place: at(layout.row_place()),
-            row_ancestors: at(layout.row_ancestors()),
-            blocks: at(layout.blocks()),
-            kept_ends: slot.keep.address(),
-            kept: slot.keep.address() + 4 * facts.segments as u64,
-        };
-        Ok(Pass { tables, facts })
+        check_index(op, "cache blocks of a pass", blocks, limits.blocks + 1)
     }
 
     /// The tables of this batch and its kept rows.
     pub fn pass_keeping(&self, op: &'static str, batch: &Batch, keep: &Keep) -> Result<Pass> {
+        if let Some(pass) = self.open_pass(op, batch, Some(keep))? {
+            return Ok(pass);
+        }
         let mut slots = self.slots.borrow_mut();
         let pass = self.find(op, batch, &mut slots)?;
-        let Slot {
-            keep: memory,
-            known,
-            ..
-        } = &mut slots[0];
-        let known = known.as_mut().expect("found above: this is a bug");
+        let known = slots[0].known.as_mut();
+        let known = known.expect("found above: this is a bug");
         if known.keep.as_ref() != Some(keep) {
-            let bytes = encode_keep(op, batch, keep)?;
+            let bytes = encode_keep(op, known.layout, batch, keep)?;
             known.keep = None;
-            self.stage(op, memory.address(), &bytes)?;
+            self.stage(op, pass.tables.kept_ends, &bytes)?;
             known.keep = Some(keep.clone());
         }
         Ok(pass)
@@ -153,4 +205,30 @@ impl PassTables {
         self.stage(op, self.index.address(), cast_slice(rows))?;
         Ok(self.index.address())
     }
+}
+
+/// What decides the launches of a recorded pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    rows: usize,
+    segments: usize,
+    longest: usize,
+    tokens: usize,
+}
+
+/// A pass whose tables begin there.
+fn pass_at(memory: &Memory, layout: Layout, facts: Facts) -> Pass {
+    let at = |offset: usize| memory.address() + offset as u64;
+    let tables = Tables {
+        segments: at(layout.segments()),
+        row_segment: at(layout.row_segment()),
+        row_position: at(layout.row_position()),
+        row_parent: at(layout.row_parent()),
+        row_place: at(layout.row_place()),
+        row_ancestors: at(layout.row_ancestors()),
+        blocks: at(layout.blocks()),
+        kept_ends: at(layout.kept_ends()),
+        kept: at(layout.kept()),
+    };
+    Pass { tables, facts }
 }

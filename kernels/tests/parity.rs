@@ -15,7 +15,7 @@ use volley_kernels::{CudaOps, Emulated, Limits};
 use volley_ops_candle::CandleOps;
 
 /// Runs the checks of this name. Few multiprocessors leave the keys whole, many split them.
-fn check(name: &str, multiprocessors: usize) {
+fn check(name: &str, multiprocessors: usize) -> Arc<Emulated> {
     let limits = Limits {
         rows: 4096,
         segments: 8,
@@ -23,7 +23,7 @@ fn check(name: &str, multiprocessors: usize) {
         attention_scratch_bytes: 16 << 20,
     };
     let driver = Arc::new(Emulated::new(multiprocessors));
-    let gpu = CudaOps::with_driver(driver, limits).expect("host memory");
+    let gpu = CudaOps::with_driver(Arc::clone(&driver) as _, limits).expect("host memory");
     let cpu = CandleOps::single(candle_core::Device::Cpu);
     let mut checks = Checks {
         devices: pair::Devices {
@@ -40,6 +40,7 @@ fn check(name: &str, multiprocessors: usize) {
     let failed: Vec<_> = checks.outcomes.iter().filter(|o| !o.passed()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(!checks.outcomes.is_empty());
+    driver
 }
 
 macro_rules! tests {
@@ -53,11 +54,17 @@ macro_rules! tests {
 
 tests! {
     rows norm top swiglu linear linear_swiglu gdn_prepare gdn_verify gdn_commit commit_layers
-    gdn_prefill conv_commit gated_norm
-    attention_prepare attention kv_commit model
+    gdn_prefill conv_commit gated_norm attention_prepare attention kv_commit
 }
 
 #[test]
 fn attention_split_over_the_keys() {
     check("attention", 8);
+}
+
+/// Passes of one shape are recorded, and the records repeated.
+#[test]
+fn model() {
+    let driver = check("model", 1);
+    assert!(driver.replays() >= 10, "{} replays", driver.replays());
 }

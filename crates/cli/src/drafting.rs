@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::args::{ModelArgs, Spec};
+use crate::args::{LoadFormat, ModelArgs, Spec};
+use crate::cards::{self, Card};
 use crate::demo;
 use crate::error::{Error, Result};
 
@@ -15,14 +16,22 @@ pub enum Source {
     Demo,
     /// A folder or file.
     Path(PathBuf),
+    /// Random weights of a known model.
+    Card(&'static Card),
+    /// Random weights of the shapes that a folder tells.
+    Dummy(PathBuf),
 }
 
 impl Source {
-    /// "demo" or a path.
-    pub fn of(text: &str) -> Self {
-        match text {
-            demo::NAME => Self::Demo,
-            path => Self::Path(path.into()),
+    /// "demo" or a path; of random weights, a card or a folder.
+    pub fn of(text: &str, format: LoadFormat) -> Self {
+        match (format, text) {
+            (LoadFormat::Dummy, text) => match cards::find(text) {
+                Some(card) => Self::Card(card),
+                None => Self::Dummy(text.into()),
+            },
+            (_, demo::NAME) => Self::Demo,
+            (_, path) => Self::Path(path.into()),
         }
     }
 }
@@ -48,11 +57,17 @@ impl Drafting {
     /// is named.
     pub fn of(args: &ModelArgs) -> Result<Self> {
         if let Some(json) = &args.speculative_config {
-            return from_config(json)
+            return from_config(json, args.load_format)
                 .map_err(|message| Error::Usage(format!("--speculative-config: {message}")));
         }
-        let named = args.drafter.clone().map(Source::Path);
-        let own = || (Source::of(&args.model) == Source::Demo).then_some(Source::Demo);
+        let named = args.drafter.clone().map(|path| match args.load_format {
+            LoadFormat::Dummy => Source::Dummy(path),
+            _ => Source::Path(path),
+        });
+        let own = || match Source::of(&args.model, args.load_format) {
+            own @ (Source::Demo | Source::Card(_)) => Some(own),
+            _ => None,
+        };
         let drafter = match (args.spec, named) {
             (Some(Spec::None), Some(_)) => return Err(conflict("--spec none", "--drafter")),
             (Some(Spec::None), None) => None,
@@ -84,7 +99,7 @@ fn conflict(one: &str, other: &str) -> Error {
 }
 
 /// Reads vLLM's JSON form.
-fn from_config(json: &str) -> Result<Drafting, String> {
+fn from_config(json: &str, format: LoadFormat) -> Result<Drafting, String> {
     let value: Value =
         serde_json::from_str(json).map_err(|error| format!("{json:?} is not JSON: {error}"))?;
     let Value::Object(mut fields) = value else {
@@ -97,7 +112,7 @@ fn from_config(json: &str) -> Result<Drafting, String> {
         Some(other) => return Err(format!("method {other} is not supported; \"dflash\" is")),
     }
     let drafter = match fields.shift_remove("model") {
-        Some(Value::String(model)) => Source::of(&model),
+        Some(Value::String(model)) => Source::of(&model, format),
         Some(other) => return Err(format!("model must be a path, but is {other}")),
         None => return Err("\"model\" is missing: the folder of the drafter".into()),
     };

@@ -12,6 +12,7 @@ use volley_server::{GenerationDefaults, ServedModel, Tokenizer};
 use volley_speculate::Rule;
 
 use crate::args::{Device, ModelArgs};
+use crate::cards;
 use crate::demo;
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
@@ -58,28 +59,32 @@ impl Scheduling {
 
 /// Loads the target, the drafter and the texts, and starts the engine.
 pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Result<Loaded> {
-    let source = Source::of(&args.model);
+    let source = Source::of(&args.model, args.load_format);
     let drafting = Drafting::of(args)?;
-    let target = open(&source, demo::target)?;
+    let target = open_target(&source)?;
     let config = TargetConfig::read(&target)?;
     let tokenizer = Tokenizer::from_json(required(&target, "tokenizer.json")?.as_bytes())?;
     let template = ChatTemplate::new(template_source(&target)?)
         .map_err(|error| volley_server::Error::Template(error.to_string()))?;
     let (defaults, origin) = defaults(&args.generation_config, &target)?;
     let mut facts = vec![("model", target_fact(&source, &config))];
+    if let Source::Card(card) = source {
+        let guesses = card.guesses().into_iter().map(|guess| ("guessed", guess));
+        facts.extend(guesses);
+        let tokenizer = "tokenizer and chat template are the demo model's, text is noise";
+        facts.push(("notice", tokenizer.to_string()));
+    }
     let (drafter, speculation) = drafter(drafting, &config, &mut facts)?;
     let max_model_len = args
         .max_model_len
         .unwrap_or(DEFAULT_MAX_MODEL_LEN.min(config.max_position_embeddings));
     let options = EngineOptions {
-        device: match args.device {
-            Device::Cpu => DeviceKind::Cpu,
-            Device::Cuda => DeviceKind::Cuda,
-        },
+        device: device(args.device),
         ranks: args.tensor_parallel_size,
         max_model_len: Some(max_model_len),
         token_count: Some(tokenizer.count()),
         speculation,
+        prefill_chunk: prefill_chunk(args.device),
         max_running: scheduling.max_running,
         prefill_chunk: scheduling.prefill_chunk,
         checkpoints: scheduling.checkpoints,
@@ -127,6 +132,30 @@ pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Resul
     Ok(Loaded { model, facts })
 }
 
+/// The engine's name of a device.
+pub fn device(device: Device) -> DeviceKind {
+    match device {
+        Device::Cpu => DeviceKind::Cpu,
+        Device::Cuda => DeviceKind::Cuda,
+    }
+}
+
+/// Bytes per second that the first GPU reads, measured; none on the CPU.
+pub fn read_bandwidth(device: Device) -> Result<Option<f64>> {
+    match device {
+        Device::Cpu => Ok(None),
+        Device::Cuda => Ok(Some(volley_engine::gpu_bandwidth()?.0)),
+    }
+}
+
+/// Prompt tokens of one step: as many as keep the device busy.
+pub fn prefill_chunk(device: Device) -> usize {
+    match device {
+        Device::Cpu => 256,
+        Device::Cuda => 2048,
+    }
+}
+
 /// Opens the drafter, and says what it is.
 fn drafter(
     drafting: Drafting,
@@ -141,7 +170,7 @@ fn drafter(
     else {
         return Ok((None, Speculation::None));
     };
-    let checkpoint = open(&drafter, demo::drafter)?;
+    let checkpoint = open_drafter(&drafter, target)?;
     let config = DrafterConfig::read(&checkpoint, Some(target))?;
     facts.push(("drafter", drafter_fact(&drafter, &config)));
     let guesses = config.guesses.iter();
@@ -160,20 +189,55 @@ pub fn served(args: &ModelArgs) -> Result<ServedModel> {
     Ok(load(args, &[], Scheduling::ALONE)?.model)
 }
 
-/// Opens a checkpoint, or the embedded one.
-pub fn open(source: &Source, demo: fn() -> Result<Checkpoint>) -> Result<Checkpoint> {
+/// Opens a target.
+pub fn open_target(source: &Source) -> Result<Checkpoint> {
     match source {
-        Source::Demo => demo(),
-        Source::Path(path) if !path.exists() => Err(Error::Usage(format!(
-            "there is no model at {}; give a folder in Hugging Face format, or \"demo\"",
-            path.display()
-        ))),
-        Source::Path(path) => Ok(Checkpoint::open(path)?),
+        Source::Demo => demo::target(),
+        Source::Path(path) => open(path),
+        Source::Card(card) => card.target(),
+        Source::Dummy(path) => Ok(Checkpoint::dummy_target(texts(path)?)?),
     }
 }
 
+/// Opens a drafter for this target.
+pub fn open_drafter(source: &Source, target: &TargetConfig) -> Result<Checkpoint> {
+    match source {
+        Source::Demo => demo::drafter(),
+        Source::Path(path) => open(path),
+        Source::Card(card) => card.drafter(target),
+        Source::Dummy(path) => Ok(Checkpoint::dummy_drafter(texts(path)?, target)?),
+    }
+}
+
+/// Opens a folder or a file.
+pub fn open(path: &Path) -> Result<Checkpoint> {
+    if path.exists() {
+        return Ok(Checkpoint::open(path)?);
+    }
+    let hint = match cards::find(&path.to_string_lossy()) {
+        Some(card) => format!("with --load-format dummy, {} runs without files", card.name),
+        None => "give a folder in Hugging Face format, or \"demo\"".to_string(),
+    };
+    Err(Error::Usage(format!(
+        "there is no model at {}; {hint}",
+        path.display()
+    )))
+}
+
+fn texts(path: &Path) -> Result<Vec<(String, std::borrow::Cow<'static, [u8]>)>> {
+    if path.is_dir() {
+        return cards::dummy_folder(path);
+    }
+    let known: Vec<&str> = cards::CARDS.iter().map(|card| card.name).collect();
+    Err(Error::Usage(format!(
+        "there is no model {}; give a folder with a config.json, or one of {}",
+        path.display(),
+        known.join(", ")
+    )))
+}
+
 /// Drafts per step: as asked for, at most `most`.
-fn draft_count(asked: Option<usize>, most: usize) -> Result<usize> {
+pub fn draft_count(asked: Option<usize>, most: usize) -> Result<usize> {
     match asked {
         Some(count) if count > most => Err(Error::Usage(format!(
             "{count} speculative tokens per step are too many: the drafter's block has {} rows, \
@@ -243,7 +307,8 @@ fn defaults(choice: &str, target: &Checkpoint) -> Result<(GenerationDefaults, St
 fn default_name(source: &Source) -> String {
     match source {
         Source::Demo => demo::SERVED_NAME.into(),
-        Source::Path(path) => {
+        Source::Card(card) => card.name.into(),
+        Source::Path(path) | Source::Dummy(path) => {
             let full = path.canonicalize().unwrap_or_else(|_| path.clone());
             let name = full.file_name().unwrap_or(full.as_os_str());
             name.to_string_lossy().into_owned()
@@ -255,6 +320,8 @@ fn place(source: &Source) -> String {
     match source {
         Source::Demo => "demo".into(),
         Source::Path(path) => path.display().to_string(),
+        Source::Card(card) => format!("{} on random weights", card.name),
+        Source::Dummy(path) => format!("{} on random weights", path.display()),
     }
 }
 
@@ -311,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_missing_model_is_an_error_of_the_arguments() {
-        let error = open(&Source::of("/no/such/folder"), demo::target);
+        let error = open(Path::new("/no/such/folder"));
         assert!(matches!(error, Err(Error::Usage(text)) if text.contains("/no/such/folder")));
     }
 }

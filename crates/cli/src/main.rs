@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod cards;
 mod chat;
 mod demo;
 mod drafting;

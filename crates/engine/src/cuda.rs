@@ -1,4 +1,4 @@
-use volley_kernels::{CudaOps, Limits};
+use volley_kernels::{Cuda, CudaOps, Limits};
 
 use crate::EngineError;
 
@@ -10,4 +10,11 @@ pub(crate) fn ops(ranks: usize) -> Result<Vec<CudaOps>, EngineError> {
         )));
     }
     Ok(vec![CudaOps::new(0, Limits::default())?])
+}
+
+/// Measured speed of the first GPU's memory: reading, and reading and writing in a copy.
+pub(crate) fn bandwidth() -> Result<(f64, f64), EngineError> {
+    let cuda = Cuda::new(0, 1 << 16)?;
+    let measured = cuda.bandwidth()?;
+    Ok((measured.read, measured.copy))
 }

@@ -27,9 +27,7 @@ impl Engine {
             #[cfg(feature = "cuda")]
             DeviceKind::Cuda => Self::start_on(cuda::ops(options.ranks)?, options, sources),
             #[cfg(not(feature = "cuda"))]
-            DeviceKind::Cuda => Err(EngineError::Options(
-                "this volley was built without CUDA; build it with --features cuda".into(),
-            )),
+            DeviceKind::Cuda => Err(without_cuda()),
         }
     }
 
@@ -45,12 +43,7 @@ impl Engine {
             ));
         };
         let layout = Arc::new(Layout::new(&options, &sources, block_size)?);
-        let sources = Arc::new(sources);
-        let load = |ops: O| {
-            let (sources, layout) = (Arc::clone(&sources), Arc::clone(&layout));
-            move || load(ops, &sources, &layout)
-        };
-        let ranks = RankGroup::start(ops.into_iter().map(load).collect())?;
+        let ranks = ranks_on(ops, sources, &layout)?;
 
         let shared = Arc::new(Shared {
             info: layout.info.clone(),
@@ -77,6 +70,56 @@ impl Engine {
             thread: Arc::new(Mutex::new(Some(thread))),
         })
     }
+}
+
+/// Ranks on the device of the options, loaded, with their layout and tokens per cache block.
+pub(crate) fn start_ranks(
+    options: &EngineOptions,
+    sources: Sources,
+) -> Result<(RankGroup, Arc<Layout>, usize), EngineError> {
+    fn start<O: Ops + Send + 'static>(
+        ops: Vec<O>,
+        options: &EngineOptions,
+        sources: Sources,
+    ) -> Result<(RankGroup, Arc<Layout>, usize), EngineError> {
+        let block_size = ops.first().map_or(1, Ops::block_size);
+        let layout = Arc::new(Layout::new(options, &sources, block_size)?);
+        Ok((ranks_on(ops, sources, &layout)?, layout, block_size))
+    }
+    match options.device {
+        DeviceKind::Cpu => start(cpu::ops(options.ranks), options, sources),
+        #[cfg(feature = "cuda")]
+        DeviceKind::Cuda => start(cuda::ops(options.ranks)?, options, sources),
+        #[cfg(not(feature = "cuda"))]
+        DeviceKind::Cuda => Err(without_cuda()),
+    }
+}
+
+/// Loads all ranks, each on its own thread.
+fn ranks_on<O: Ops + Send + 'static>(
+    ops: Vec<O>,
+    sources: Sources,
+    layout: &Arc<Layout>,
+) -> Result<RankGroup, EngineError> {
+    let sources = Arc::new(sources);
+    let load = |ops: O| {
+        let (sources, layout) = (Arc::clone(&sources), Arc::clone(layout));
+        move || load(ops, &sources, &layout)
+    };
+    RankGroup::start(ops.into_iter().map(load).collect())
+}
+
+/// Bytes per second that the first GPU reads, and that it reads and writes in a copy, measured.
+pub fn gpu_bandwidth() -> Result<(f64, f64), EngineError> {
+    #[cfg(feature = "cuda")]
+    return cuda::bandwidth();
+    #[cfg(not(feature = "cuda"))]
+    Err(without_cuda())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn without_cuda() -> EngineError {
+    EngineError::Options("this volley was built without CUDA; build it with --features cuda".into())
 }
 
 /// Loads one rank, on its own thread.

@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use volley_ops::{Batch, Keep};
+use volley_ops::{Batch, Keep, Segment};
 
-use crate::{Error, Result};
+use crate::{Error, Limits, Result};
 
 pub(crate) fn error(
     call: &'static str,
@@ -48,6 +48,58 @@ pub(crate) fn pass(call: &'static str, ids: usize, batch: &Batch, limit: usize) 
         next = segment.rows.end;
     }
     Ok(())
+}
+
+/// Every segment has a slot that exists, and blocks for its tokens.
+pub(crate) fn places(
+    call: &'static str,
+    batch: &Batch,
+    limits: &Limits,
+    block_size: usize,
+) -> Result<()> {
+    for segment in &batch.segments {
+        slot(call, segment.slot, limits.slots)?;
+        blocks(call, segment, limits, block_size)?;
+    }
+    Ok(())
+}
+
+/// No slot belongs to two segments: states would be written twice.
+pub(crate) fn own_slots(call: &'static str, batch: &Batch) -> Result<()> {
+    for (i, segment) in batch.segments.iter().enumerate() {
+        if batch.segments[..i].iter().any(|s| s.slot == segment.slot) {
+            let got = format!("slot {} twice", segment.slot);
+            return Err(error(call, "slot of a segment", "one of its own", got));
+        }
+    }
+    Ok(())
+}
+
+/// The segment's blocks exist and cover its tokens.
+pub(crate) fn blocks(
+    call: &'static str,
+    segment: &Segment,
+    limits: &Limits,
+    block_size: usize,
+) -> Result<()> {
+    let needed = (segment.past + segment.rows.len()).div_ceil(block_size);
+    if segment.blocks.len() < needed {
+        let expected = format!("at least {needed}");
+        return Err(error(
+            call,
+            "blocks of a segment",
+            expected,
+            segment.blocks.len(),
+        ));
+    }
+    let used = &segment.blocks[..needed];
+    match used.iter().find(|&&block| block as usize >= limits.blocks) {
+        Some(block) => {
+            let expected = format!("below {}", limits.blocks);
+            Err(error(call, "block", expected, block))
+        }
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn chains(call: &'static str, batch: &Batch) -> Result<()> {

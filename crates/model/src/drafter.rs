@@ -22,6 +22,8 @@ pub struct Drafter<O: Ops> {
     stream: Stream<O>,
     scratch: Scratch<O>,
     features: Features<O>,
+    appends: O::Recorded,
+    blocks: O::Recorded,
 }
 
 /// What turns the target's taps into context: `hidden_norm(fc taps)`.
@@ -105,6 +107,8 @@ impl<O: Ops> Drafter<O> {
                 normed: alloc(hidden)?,
                 kv: alloc(2 * dims.kv_width())?,
             },
+            appends: O::Recorded::default(),
+            blocks: O::Recorded::default(),
             config,
             limits,
         })
@@ -121,6 +125,7 @@ impl<O: Ops> Drafter<O> {
         let call = "Drafter::append";
         check::pass(call, rows.len(), batch, self.limits.max_rows)?;
         check::chains(call, batch)?;
+        self.check_places(ops, call, batch)?;
         let pass = Pass {
             ops,
             batch,
@@ -128,29 +133,35 @@ impl<O: Ops> Drafter<O> {
             mode: Mode::Prefill,
             rope: &self.rope,
         };
-        let features = &mut self.features;
-        ops.begin(batch)?;
+        let (block, eps) = (self.config.block_size, self.config.eps);
+        let Self {
+            features, layers, ..
+        } = self;
         ops.gather(taps, rows, &mut features.taps)?;
-        ops.linear(
-            &features.taps,
-            pass.rows,
-            &features.fc,
-            &mut features.projected,
-        )?;
-        ops.rms_norm(
-            &features.projected,
-            pass.rows,
-            &features.norm,
-            NormKind::Plain,
-            self.config.eps,
-            &mut features.normed,
-        )?;
-        for layer in &mut self.layers {
-            if let Mixer::Attention(attention) = &mut layer.mixer {
-                attention.append(&pass, &features.normed, &mut features.kv)?;
+        let mut run = || -> Result<()> {
+            let Features {
+                fc,
+                norm,
+                taps,
+                projected,
+                normed,
+                kv,
+            } = &mut *features;
+            ops.linear(taps, pass.rows, fc, projected)?;
+            ops.rms_norm(projected, pass.rows, norm, NormKind::Plain, eps, normed)?;
+            for layer in layers.iter_mut() {
+                if let Mixer::Attention(attention) = &mut layer.mixer {
+                    attention.append(&pass, normed, kv)?;
+                }
             }
+            Ok(())
+        };
+        // Chunks of a prompt do not come again.
+        if batch.segments.iter().any(|s| s.rows.len() > block) {
+            ops.begin(batch)?;
+            return run();
         }
-        Ok(())
+        ops.recorded(&mut self.appends, batch, None, &mut run)
     }
 
     /// One block per segment of `batch` (`past` = context length, `block_size` rows), each from its
@@ -189,12 +200,11 @@ impl<O: Ops> Drafter<O> {
     /// Runs blocks of an anchor and masks.
     fn block(&mut self, ops: &O, target: &Target<O>, anchors: &[u32], batch: &Batch) -> Result<()> {
         let block = self.config.block_size;
-        self.check_blocks(anchors.len() * block, batch)?;
+        self.check_blocks(ops, anchors.len() * block, batch)?;
         let mut ids = vec![self.config.mask_token_id; batch.rows()];
         for (anchor, slot) in anchors.iter().zip(ids.iter_mut().step_by(block)) {
             *slot = *anchor;
         }
-        ops.begin(batch)?;
         target.embed(ops, &ids, self.stream.restart())?;
         self.forward(ops, batch)
     }
@@ -216,9 +226,8 @@ impl<O: Ops> Drafter<O> {
     /// Runs blocks whose embeddings `[segments * block_size, hidden_size]` are given; the result is
     /// [`Drafter::hidden`].
     pub fn run(&mut self, ops: &O, embeddings: &O::Buf, batch: &Batch) -> Result<()> {
-        self.check_blocks(batch.rows(), batch)?;
+        self.check_blocks(ops, batch.rows(), batch)?;
         let rows: Vec<u32> = (0..batch.rows() as u32).collect();
-        ops.begin(batch)?;
         ops.gather(embeddings, &rows, self.stream.restart())?;
         self.forward(ops, batch)
     }
@@ -228,10 +237,17 @@ impl<O: Ops> Drafter<O> {
         self.stream.normed()
     }
 
-    fn check_blocks(&self, rows: usize, batch: &Batch) -> Result<()> {
+    fn check_places(&self, ops: &O, call: &'static str, batch: &Batch) -> Result<()> {
+        let size = ops.block_size();
+        let mut segments = batch.segments.iter();
+        segments.try_for_each(|segment| check::blocks(call, segment, &self.limits, size))
+    }
+
+    fn check_blocks(&self, ops: &O, rows: usize, batch: &Batch) -> Result<()> {
         let (call, block) = ("Drafter::draft", self.config.block_size);
         check::pass(call, rows, batch, self.limits.max_rows)?;
         check::chains(call, batch)?;
+        self.check_places(ops, call, batch)?;
         match batch.segments.iter().find(|s| s.rows.len() != block) {
             Some(segment) => {
                 let expected = format!("{block} rows, a block");
@@ -251,11 +267,20 @@ impl<O: Ops> Drafter<O> {
             mode: Mode::Verify,
             rope: &self.rope,
         };
-        for layer in &mut self.layers {
-            self.stream.norm(ops, rows, &layer.input_norm)?;
-            layer.forward(&pass, &mut self.stream, &mut self.scratch)?;
-        }
-        self.stream.norm(ops, rows, &self.norm)
+        let Self {
+            layers,
+            norm,
+            stream,
+            scratch,
+            ..
+        } = self;
+        ops.recorded(&mut self.blocks, batch, None, &mut || {
+            for layer in layers.iter_mut() {
+                stream.norm(ops, rows, &layer.input_norm)?;
+                layer.forward(&pass, stream, scratch)?;
+            }
+            stream.norm(ops, rows, norm)
+        })
     }
 }
 

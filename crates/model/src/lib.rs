@@ -17,6 +17,7 @@ mod mtp;
 mod rope;
 mod shard;
 mod target;
+mod traffic;
 mod weights;
 
 pub use checkpoint::{Checkpoint, Tensor};
@@ -32,3 +33,4 @@ pub use mtp::{HiddenRows, Mtp};
 pub use rope::{Rope, Yarn};
 pub use shard::Shard;
 pub use target::Target;
+pub use traffic::Traffic;

@@ -25,6 +25,8 @@ pub struct Target<O: Ops> {
     rows: usize,
     /// Batch of the last verification until its commit.
     verified: Option<Batch>,
+    verifications: O::Recorded,
+    commits: O::Recorded,
 }
 
 impl<O: Ops> Target<O> {
@@ -84,6 +86,8 @@ impl<O: Ops> Target<O> {
             taps: ops.alloc(rows, taps.len().max(1) * hidden, Dtype::Activation)?,
             rows: 0,
             verified: None,
+            verifications: O::Recorded::default(),
+            commits: O::Recorded::default(),
             config,
             limits,
         })
@@ -120,24 +124,27 @@ impl<O: Ops> Target<O> {
             return Err(check::error(call, "batch", "that of the last verify", got));
         }
         check::keep(call, batch, keep)?;
-        ops.begin(batch)?;
-        let mut gdn_layers = Vec::new();
-        for layer in &mut self.layers {
-            match &mut layer.mixer {
-                Mixer::Gdn(gdn) => gdn_layers.push(gdn.states()),
-                Mixer::Attention(attention) => attention.commit(ops, batch, keep)?,
+        check::own_slots(call, batch)?;
+        let layers = &mut self.layers;
+        ops.recorded(&mut self.commits, batch, Some(keep), &mut || -> Result<()> {
+            let mut gdn_layers = Vec::new();
+            for layer in layers.iter_mut() {
+                match &mut layer.mixer {
+                    Mixer::Gdn(gdn) => gdn_layers.push(gdn.states()),
+                    Mixer::Attention(attention) => attention.commit(ops, batch, keep)?,
+                }
             }
-        }
-        ops.commit_layers(&mut gdn_layers, batch, keep)?;
+            Ok(ops.commit_layers(&mut gdn_layers, batch, keep)?)
+        })?;
         self.verified = None;
         Ok(())
     }
 
     fn pass(&mut self, ops: &O, ids: &[u32], batch: &Batch, mode: Mode) -> Result<()> {
         check::ids("ids", ids, self.config.vocab_size)?;
+        check::places("Target", batch, &self.limits, ops.block_size())?;
         self.rows = 0;
         let rows = ids.len();
-        ops.begin(batch)?;
         self.vocabulary.embed(ops, ids, self.stream.restart())?;
         let pass = Pass {
             ops,
@@ -146,16 +153,33 @@ impl<O: Ops> Target<O> {
             mode,
             rope: &self.rope,
         };
-        for (i, layer) in self.layers.iter_mut().enumerate() {
-            self.stream.norm(ops, rows, &layer.input_norm)?;
-            if let Some(done) = i.checked_sub(1) {
-                tap(ops, &self.stream, rows, &self.tapped, done, &mut self.taps)?;
+        let Self {
+            layers,
+            norm,
+            stream,
+            scratch,
+            tapped,
+            taps,
+            ..
+        } = self;
+        let mut run = || -> Result<()> {
+            for (i, layer) in layers.iter_mut().enumerate() {
+                stream.norm(ops, rows, &layer.input_norm)?;
+                if let Some(done) = i.checked_sub(1) {
+                    tap(ops, stream, rows, tapped, done, taps)?;
+                }
+                layer.forward(&pass, stream, scratch)?;
             }
-            layer.forward(&pass, &mut self.stream, &mut self.scratch)?;
+            stream.norm(ops, rows, norm)?;
+            tap(ops, stream, rows, tapped, layers.len() - 1, taps)
+        };
+        match mode {
+            Mode::Prefill => {
+                ops.begin(batch)?;
+                run()?;
+            }
+            Mode::Verify => ops.recorded(&mut self.verifications, batch, None, &mut run)?,
         }
-        self.stream.norm(ops, rows, &self.norm)?;
-        let last = self.layers.len() - 1;
-        tap(ops, &self.stream, rows, &self.tapped, last, &mut self.taps)?;
         self.rows = rows;
         Ok(())
     }

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use volley_ops::{Dtype, Ops};
+use volley_ops::{Dtype, MatrixData, Ops, Origin};
 
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::error::Problem;
@@ -16,28 +16,27 @@ pub(crate) struct Weights<'a> {
     claimed: RefCell<BTreeSet<String>>,
 }
 
-/// Row-major values `[out, input]`, packed from rows of several tensors.
+/// A matrix `[out, input]`, packed from rows of several tensors; read when it is made.
 #[derive(Clone)]
-pub(crate) struct Matrix {
-    data: Vec<f32>,
-    out: usize,
-    input: usize,
-}
+pub(crate) struct Matrix<'a>(MatrixData<'a>);
 
-impl Matrix {
-    pub(crate) fn weight<O: Ops>(self, ops: &O) -> Result<O::Weight> {
-        Ok(ops.weight(self.data, self.out, self.input)?)
+impl Matrix<'_> {
+    pub(crate) fn weight<O: Ops>(&self, ops: &O) -> Result<O::Weight> {
+        Ok(ops.load(&self.0)?)
     }
 
     /// The rows of both, `below` last.
     pub(crate) fn stack(mut self, below: Self) -> Self {
-        self.data.extend(below.data);
-        self.out += below.out;
+        self.0.out += below.0.out;
+        if let (Origin::Parts(all), Origin::Parts(more)) = (&mut self.0.origin, below.0.origin) {
+            all.extend(more);
+        }
         self
     }
 
     pub(crate) fn buffer<O: Ops>(&self, ops: &O, dtype: Dtype) -> Result<O::Buf> {
-        Ok(ops.upload(&self.data, self.out, self.input, dtype)?)
+        let (out, input) = (self.0.out, self.0.input);
+        Ok(ops.upload(&self.0.values(), out, input, dtype)?)
     }
 }
 
@@ -220,7 +219,7 @@ impl<'a> Scope<'_, 'a> {
     }
 
     /// A whole matrix.
-    pub(crate) fn matrix(&self, name: &str) -> Matrix {
+    pub(crate) fn matrix(&self, name: &str) -> Matrix<'a> {
         let rows = 0..self.first_dim(name);
         self.rows(&[(name, std::slice::from_ref(&rows))])
     }
@@ -233,38 +232,36 @@ impl<'a> Scope<'_, 'a> {
     }
 
     /// Rows of one or more tensors of the same width, one below the other. Nothing else is read.
-    pub(crate) fn rows(&self, parts: &[(&str, &[Range<usize>])]) -> Matrix {
-        let (mut data, mut out, mut width) = (Vec::new(), 0, 0);
+    pub(crate) fn rows(&self, parts: &[(&str, &[Range<usize>])]) -> Matrix<'a> {
+        let (mut from, mut out, mut width) = (Vec::new(), 0, 0);
+        let mut made_up = None;
         for (name, ranges) in parts {
             let tensor = self.claim(name);
             width = tensor.len() / tensor.shape()[0].max(1);
-            let rows = ranges.iter().map(ExactSizeIterator::len).sum::<usize>();
-            data.reserve_exact(rows * width);
+            made_up = tensor.noise(width);
             for range in *ranges {
-                tensor.append(range.start * width..range.end * width, &mut data);
+                from.extend(tensor.part(range.start * width, range.len(), width));
+                out += range.len();
             }
-            out += rows;
         }
-        Matrix {
-            data,
+        Matrix(MatrixData {
             out,
             input: width,
-        }
+            origin: made_up.unwrap_or(Origin::Parts(from)),
+        })
     }
 
-    /// Columns of a matrix, read row by row.
-    pub(crate) fn columns(&self, name: &str, range: Range<usize>) -> Matrix {
+    /// Columns of a matrix.
+    pub(crate) fn columns(&self, name: &str, range: Range<usize>) -> Matrix<'a> {
         let tensor = self.claim(name);
         let (out, width) = (tensor.shape()[0], tensor.shape()[1]);
-        let mut data = Vec::with_capacity(out * range.len());
-        for row in 0..out {
-            let start = row * width;
-            tensor.append(start + range.start..start + range.end, &mut data);
-        }
-        Matrix {
-            data,
+        let part = tensor.part(range.start, out, width);
+        Matrix(MatrixData {
             out,
             input: range.len(),
-        }
+            origin: tensor
+                .noise(width)
+                .unwrap_or_else(|| Origin::Parts(part.into_iter().collect())),
+        })
     }
 }

@@ -45,6 +45,7 @@ impl Ops for CandleOps {
     type Buf = Buf;
     type Weight = Weight;
     type Kv = Kv;
+    type Recorded = ();
 
     fn rank(&self) -> usize {
         self.rank.index()

@@ -1,4 +1,6 @@
-use crate::{AttentionDims, AttentionMask, Batch, GdnDims, Keep, KvDims, NormKind, Result};
+use crate::{
+    AttentionDims, AttentionMask, Batch, Error, GdnDims, Keep, KvDims, MatrixData, NormKind, Result,
+};
 
 /// Tokens per row that [`Ops::top`] finds.
 pub const CANDIDATES: usize = 64;
@@ -66,6 +68,8 @@ pub trait Ops: Sized {
     type Weight;
     /// One layer's paged key/value cache.
     type Kv;
+    /// Records of one kind of pass ([`Ops::recorded`]); belongs to the model whose buffers it names.
+    type Recorded: Default;
 
     /// This rank.
     fn rank(&self) -> usize;
@@ -78,6 +82,10 @@ pub trait Ops: Sized {
     fn upload(&self, data: &[f32], rows: usize, width: usize, dtype: Dtype) -> Result<Self::Buf>;
     /// A linear weight `[out, in]` from row-major values.
     fn weight(&self, data: Vec<f32>, out: usize, input: usize) -> Result<Self::Weight>;
+    /// A linear weight from where its values lie.
+    fn load(&self, data: &MatrixData<'_>) -> Result<Self::Weight> {
+        self.weight(data.values(), data.out, data.input)
+    }
     /// A zeroed cache of `blocks` blocks of [`Ops::block_size`] tokens.
     fn kv(&self, dims: KvDims, blocks: usize) -> Result<Self::Kv>;
     /// Tokens per cache block.
@@ -94,6 +102,23 @@ pub trait Ops: Sized {
     /// Called before the first operation of a pass: the device copies what the pass needs of the
     /// batch (positions, lengths, tables).
     fn begin(&self, batch: &Batch) -> Result<()>;
+
+    /// Runs `run`: operations on the model that owns `recorded`, of which nothing changes from one
+    /// call to the next but the batch and the kept rows. A device may record them, and repeat the
+    /// record for batches of the same shape; `run` is not called then. The caller has checked that
+    /// slots and blocks exist. Inside, only operations that take the batch, and those on whole
+    /// buffers, are allowed: no `read`, `embed` or `gather`.
+    fn recorded<E: From<Error>>(
+        &self,
+        recorded: &mut Self::Recorded,
+        batch: &Batch,
+        keep: Option<&Keep>,
+        run: &mut dyn FnMut() -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let _ = (recorded, keep);
+        self.begin(batch)?;
+        run()
+    }
 
     /// Rows of `table` (`[vocab shard, width]`, first id `first`); ids outside the shard give zeros.
     fn embed(

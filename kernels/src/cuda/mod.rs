@@ -2,26 +2,32 @@
 
 mod graph;
 mod libraries;
+mod loading;
 mod modules;
+mod probe;
 mod products;
 mod staging;
 
-use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{result, sys};
 
-use crate::driver::{Address, Driver, Product};
+use crate::driver::{Address, Driver, Product, Recording, Source};
 use crate::error::{Error, Result};
 pub use graph::Graph;
 pub use libraries::load_libraries;
+use loading::Loading;
 use modules::Modules;
+pub use probe::{Bandwidth, DeviceReport};
 use products::Products;
-use staging::Staging;
+use staging::{Reading, Staging};
 
 /// CUDA version that the kernels are compiled with, as the driver counts.
 const NEEDED_VERSION: i32 = 13_000;
+
+/// Reads up to this size go through pinned memory.
+const READ_BYTES: usize = 1 << 20;
 
 /// An error of the driver under the name of the call.
 fn call<T>(call: &'static str, result: std::result::Result<T, result::DriverError>) -> Result<T> {
@@ -43,6 +49,8 @@ pub struct Cuda {
     modules: Modules,
     staging: Mutex<Staging>,
     stage_bytes: usize,
+    reading: Mutex<Reading>,
+    loading: Mutex<Option<Loading>>,
     products: Mutex<Products>,
 }
 
@@ -88,6 +96,8 @@ impl Cuda {
             modules: Modules::load()?,
             staging: Mutex::new(Staging::new(stage_bytes)?),
             stage_bytes,
+            reading: Mutex::new(Reading::new(READ_BYTES)?),
+            loading: Mutex::default(),
             products: Mutex::new(Products::new()?),
         })
     }
@@ -174,6 +184,10 @@ impl Drop for Cuda {
         unsafe {
             _ = result::stream::synchronize(self.stream);
             lock(&self.staging).free();
+            lock(&self.reading).free();
+            if let Some(mut loading) = lock(&self.loading).take() {
+                loading.free();
+            }
             lock(&self.products).free();
             self.modules.free();
             _ = result::stream::destroy(self.stream);
@@ -206,6 +220,16 @@ impl Driver for Cuda {
         self.synchronize()
     }
 
+    fn fill(&self, to: Address, bytes: usize, source: &Source<'_>) -> Result<()> {
+        self.enter()?;
+        let mut loading = lock(&self.loading);
+        let loading = match &mut *loading {
+            Some(loading) => loading,
+            none => none.insert(Loading::new()?),
+        };
+        loading.fill(self.stream, to, bytes, source)
+    }
+
     fn stage(&self, to: Address, data: &[u8]) -> Result<()> {
         self.enter()?;
         lock(&self.staging).copy(self.stream, to, data)
@@ -217,6 +241,9 @@ impl Driver for Cuda {
 
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()> {
         self.enter()?;
+        if data.len() <= READ_BYTES {
+            return lock(&self.reading).read(self.stream, from, data);
+        }
         // SAFETY: callers stay inside an allocation; the data outlives the wait.
         call("cuMemcpyDtoHAsync", unsafe {
             result::memcpy_dtoh_async(data, from, self.stream)
@@ -246,8 +273,9 @@ impl Driver for Cuda {
         })
     }
 
-    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: *const c_void) -> Result<()> {
+    unsafe fn launch(&self, kernel: usize, grid: [u32; 3], params: &[u8]) -> Result<()> {
         self.enter()?;
+        let params = params.as_ptr().cast();
         // SAFETY: the caller vouches for the parameters.
         unsafe { self.modules.launch(self.stream, kernel, grid, params) }
     }
@@ -256,6 +284,16 @@ impl Driver for Cuda {
         self.enter()?;
         // SAFETY: the caller vouches for the addresses and shapes.
         unsafe { lock(&self.products).multiply(self.stream, product) }
+    }
+
+    fn record(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
+        let graph = self.capture(run)?;
+        let (context, stream) = (self.context, self.stream);
+        Ok(Box::new(Recorded {
+            graph,
+            context,
+            stream,
+        }))
     }
 
     fn multiprocessors(&self) -> usize {
@@ -273,6 +311,23 @@ impl Driver for Cuda {
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32> {
         self.enter()?;
         graph::time(self.stream, run)
+    }
+}
+
+/// A graph with the stream it is launched on. It is kept beside the driver that made it.
+struct Recorded {
+    graph: Graph,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+}
+
+impl Recording for Recorded {
+    fn replay(&self) -> Result<()> {
+        // SAFETY: the context is retained as long as the driver lives.
+        call("cuCtxSetCurrent", unsafe {
+            result::ctx::set_current(self.context)
+        })?;
+        self.graph.launch(self.stream)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Small copies to the device without waiting: pinned slots in a ring, each with an event that says
-//! when its copy is done.
+//! Small copies through pinned memory: to the device without waiting, by slots in a ring, each with
+//! an event that says when its copy is done; and to the host, which waits.
 
 use cudarc::driver::{result, sys};
 
@@ -77,6 +77,47 @@ impl Staging {
             // SAFETY: created by `new`, drained here.
             _ = unsafe { result::event::destroy(event) };
         }
+        // SAFETY: from `pinned`; the caller calls this once.
+        _ = unsafe { result::free_host(self.memory.cast()) };
+    }
+}
+
+/// Pinned memory that small reads land in.
+pub struct Reading {
+    memory: *mut u8,
+    bytes: usize,
+}
+
+impl Reading {
+    pub fn new(bytes: usize) -> Result<Self> {
+        Ok(Self {
+            memory: pinned(bytes)?,
+            bytes,
+        })
+    }
+
+    /// Copies to the host, once the work before is done.
+    pub fn read(&mut self, stream: sys::CUstream, from: Address, data: &mut [u8]) -> Result<()> {
+        assert!(
+            data.len() <= self.bytes,
+            "a read of {}: this is a bug",
+            data.len()
+        );
+        // SAFETY: the memory is pinned and large enough, and the copy is waited for.
+        unsafe {
+            let pinned = std::slice::from_raw_parts_mut(self.memory, data.len());
+            call(
+                "cuMemcpyDtoHAsync",
+                result::memcpy_dtoh_async(pinned, from, stream),
+            )?;
+            call("cuStreamSynchronize", result::stream::synchronize(stream))?;
+            data.copy_from_slice(pinned);
+        }
+        Ok(())
+    }
+
+    /// Gives the memory back; nothing may be read afterwards.
+    pub unsafe fn free(&mut self) {
         // SAFETY: from `pinned`; the caller calls this once.
         _ = unsafe { result::free_host(self.memory.cast()) };
     }

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-pub use self::model::{Device, ModelArgs, Spec};
+pub use self::model::{Device, LoadFormat, ModelArgs, Spec};
 pub use self::sampling::SamplingArgs;
 use crate::bench::BenchArgs;
 use crate::chat::ChatArgs;

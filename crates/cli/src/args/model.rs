@@ -9,9 +9,15 @@ use super::values::positive;
 /// Which model runs and how it drafts.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
-    /// Folder of a checkpoint in Hugging Face format, or "demo" for the embedded pair.
+    /// Folder of a checkpoint in Hugging Face format, "demo" for the embedded pair, or with
+    /// --load-format dummy the name of a known model (qwen3.6-27b, qwen3.5-27b, qwen3.5-9b,
+    /// qwen3.5-4b, qwen3.5-0.8b).
     #[arg(default_value = "demo")]
     pub model: String,
+    /// Where weights come from: the files, or "dummy" for random numbers of the true shapes, to
+    /// measure a model without its files; its text is noise.
+    #[arg(long, value_enum, default_value_t = LoadFormat::Auto)]
+    pub load_format: LoadFormat,
     /// Ranks that share the weights.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub tensor_parallel_size: usize,
@@ -41,6 +47,17 @@ pub struct ModelArgs {
     /// Seed of requests that bring none [default: random for each].
     #[arg(long)]
     pub seed: Option<u64>,
+}
+
+/// Where weights come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadFormat {
+    /// The model's files.
+    Auto,
+    /// As auto.
+    Safetensors,
+    /// Random numbers.
+    Dummy,
 }
 
 /// Where to compute.

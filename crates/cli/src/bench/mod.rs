@@ -5,6 +5,7 @@ mod methods;
 mod progress;
 mod quality;
 mod record;
+mod step;
 
 use clap::{Args, Subcommand};
 
@@ -25,6 +26,8 @@ pub enum BenchCommand {
     Methods(Box<methods::MethodsArgs>),
     /// Right answers and acceptance length per kind of task.
     Quality(Box<quality::QualityArgs>),
+    /// Milliseconds per step as served, against the least that memory allows.
+    Step(Box<step::StepArgs>),
 }
 
 /// Runs one measurement.
@@ -32,5 +35,6 @@ pub fn run(args: BenchArgs) -> Result<()> {
     match args.command {
         BenchCommand::Methods(args) => methods::run(&args),
         BenchCommand::Quality(args) => quality::run(&args),
+        BenchCommand::Step(args) => step::run(&args),
     }
 }

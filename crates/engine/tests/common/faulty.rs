@@ -77,6 +77,7 @@ impl Ops for FaultyOps {
     type Buf = Buf;
     type Weight = Weight;
     type Kv = Kv;
+    type Recorded = ();
 
     fn linear(&self, x: &Buf, rows: usize, w: &Weight, out: &mut Buf) -> Result<()> {
         self.switch.count("linear")?;

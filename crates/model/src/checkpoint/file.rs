@@ -14,6 +14,8 @@ use crate::{Error, Result};
 pub(super) enum Bytes {
     Mapped(Mmap),
     Memory(Cow<'static, [u8]>),
+    /// There are none: the values are made up.
+    MadeUp,
 }
 
 impl Bytes {
@@ -35,6 +37,7 @@ impl Bytes {
         match self {
             Self::Mapped(map) => map,
             Self::Memory(bytes) => bytes,
+            Self::MadeUp => &[],
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use file::{Bytes, Entry};
 pub use tensor::Tensor;
 
-use crate::{Error, Result};
+use crate::{DrafterConfig, Error, Result, TargetConfig, manifest};
 
 const WEIGHTS: &str = ".safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -72,6 +72,58 @@ impl Checkpoint {
             .collect();
         let texts = Texts::Memory(texts.into_iter().collect());
         Self::new("embedded checkpoint".to_string(), texts, weights)
+    }
+
+    /// A target without files: the texts of a folder, and every tensor of its config with values
+    /// that are made up.
+    pub fn dummy_target(texts: Vec<(String, Cow<'static, [u8]>)>) -> Result<Self> {
+        let mut checkpoint = Self::texts_only(texts);
+        let config = TargetConfig::read(&checkpoint)?;
+        let mut specs = manifest::target(&config);
+        if config.mtp_layers > 0 {
+            specs.extend(manifest::mtp(&config));
+        }
+        checkpoint.make_up(specs);
+        Ok(checkpoint)
+    }
+
+    /// As [`Checkpoint::dummy_target`], a drafter for this target.
+    pub fn dummy_drafter(
+        texts: Vec<(String, Cow<'static, [u8]>)>,
+        target: &TargetConfig,
+    ) -> Result<Self> {
+        let mut checkpoint = Self::texts_only(texts);
+        let config = DrafterConfig::read(&checkpoint, Some(target))?;
+        checkpoint.make_up(manifest::drafter(&config.shapes));
+        Ok(checkpoint)
+    }
+
+    fn texts_only(texts: Vec<(String, Cow<'static, [u8]>)>) -> Self {
+        Self {
+            place: "dummy weights".to_string(),
+            texts: Texts::Memory(texts.into_iter().collect()),
+            files: vec![("dummy".to_string(), Bytes::MadeUp)],
+            tensors: BTreeMap::new(),
+        }
+    }
+
+    fn make_up(&mut self, specs: Vec<manifest::Spec>) {
+        let entry = |spec: manifest::Spec| {
+            let entry = Entry {
+                dtype: safetensors::Dtype::BF16,
+                shape: spec.shape,
+                bytes: 0..0,
+            };
+            (spec.name, (0, entry))
+        };
+        self.tensors = specs.into_iter().map(entry).collect();
+    }
+
+    /// Whether its values are made up.
+    pub fn is_dummy(&self) -> bool {
+        self.files
+            .iter()
+            .any(|(_, bytes)| matches!(bytes, Bytes::MadeUp))
     }
 
     fn new(place: String, texts: Texts, files: Vec<(String, Bytes)>) -> Result<Self> {
@@ -160,7 +212,10 @@ impl Checkpoint {
             file,
             dtype: entry.dtype,
             shape: &entry.shape,
-            bytes: &bytes.as_slice()[entry.bytes.clone()],
+            bytes: match bytes {
+                Bytes::MadeUp => None,
+                bytes => Some(&bytes.as_slice()[entry.bytes.clone()]),
+            },
         }
     }
 }

@@ -87,6 +87,44 @@ fn steps<O: Ops>(ops: &O, folder: &Path) -> Result<Vec<Vec<f32>>> {
     let next = batch(past, [1, 1], [false; 2]);
     target.verify(ops, &ids(2, 3), &next).map_err(failed)?;
     all.push(target.logits(ops, &[0, 1]).map_err(failed)?);
+    all.extend(rounds(ops, &mut target, &mut drafter, past)?);
+    Ok(all)
+}
+
+/// Draft, verification and commit of the same shape, again and again: a device may record them, and
+/// what it repeats must follow the lengths, blocks and kept rows of every round.
+fn rounds<O: Ops>(
+    ops: &O,
+    target: &mut Target<O>,
+    drafter: &mut Drafter<O>,
+    mut past: [usize; 2],
+) -> Result<Vec<Vec<f32>>> {
+    let mut all = Vec::new();
+    for round in 0..5usize {
+        let blocks = batch(past, [BLOCK; 2], [false; 2]);
+        let anchors = [round as u32, 7 + round as u32];
+        let drafts = drafter.draft_logits(ops, target, &anchors, &blocks);
+        all.push(drafts.map_err(failed)?);
+        let proposed = batch(past, [6, 6], [false, true]);
+        let ids: Vec<u32> = (0..12).map(|i| 31 * (i + 1) + round as u32).collect();
+        target.verify(ops, &ids, &proposed).map_err(failed)?;
+        let rows: Vec<u32> = (0..12).collect();
+        all.push(target.logits(ops, &rows).map_err(failed)?);
+        // Five rows in all, shared in another way each time.
+        let keep: Keep = match round % 2 {
+            0 => vec![(0..3).collect(), vec![2, 4]],
+            _ => vec![(0..4).collect(), vec![1]],
+        };
+        target.commit(ops, &proposed, &keep).map_err(failed)?;
+        let kept = [keep[0].len(), keep[1].len()];
+        let committed = batch(past, kept, [false; 2]);
+        let second = keep[1].iter().map(|row| 6 + row);
+        let rows: Vec<u32> = keep[0].iter().copied().chain(second).collect();
+        drafter
+            .append(ops, target.taps(), &rows, &committed)
+            .map_err(failed)?;
+        past = [past[0] + kept[0], past[1] + kept[1]];
+    }
     Ok(all)
 }
 
