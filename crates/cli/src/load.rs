@@ -84,7 +84,6 @@ pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Resul
         max_model_len: Some(max_model_len),
         token_count: Some(tokenizer.count()),
         speculation,
-        prefill_chunk: prefill_chunk(args.device),
         max_running: scheduling.max_running,
         prefill_chunk: scheduling.prefill_chunk,
         checkpoints: scheduling.checkpoints,

@@ -117,7 +117,7 @@ impl Meter {
     fn check(&self, case: MeterCase) -> Result<(), EngineError> {
         let limits = self.layout.scheduler;
         let longest = case.context + (case.warm_steps + case.steps + 1) * (1 + case.drafts);
-        let fits = (1..=limits.slots).contains(&case.sequences)
+        let fits = (1..=limits.cache.sequences).contains(&case.sequences)
             && case.context > 0
             && longest <= limits.max_model_len
             && case.drafts <= limits.max_drafts;
@@ -127,7 +127,11 @@ impl Meter {
         Err(EngineError::Options(format!(
             "{} sequences of {longest} tokens with {} drafts do not fit {} sequences of {} tokens \
              with {} drafts",
-            case.sequences, case.drafts, limits.slots, limits.max_model_len, limits.max_drafts
+            case.sequences,
+            case.drafts,
+            limits.cache.sequences,
+            limits.max_model_len,
+            limits.max_drafts
         )))
     }
 
@@ -138,12 +142,10 @@ impl Meter {
         })
     }
 
-    /// Cache blocks of a slot: an equal share of all.
+    /// Cache blocks of a slot: as many as the longest sequence has.
     fn blocks(&self, slot: usize) -> Vec<u32> {
         let limits = self.layout.scheduler;
-        let share = self.layout.target.blocks / limits.slots;
-        let most = (limits.max_model_len + limits.draft_rows).div_ceil(self.block_size);
-        let share = share.min(most);
+        let share = (limits.max_model_len + limits.draft_rows).div_ceil(self.block_size);
         (slot * share..(slot + 1) * share)
             .map(|b| b as u32)
             .collect()
@@ -154,14 +156,15 @@ impl Meter {
         let allowed = self.layout.sampling.allowed as u64;
         let entry = |slot: usize| Entry {
             slot,
-            request: Request {
+            request: Some(Request {
                 prompt: random(slot as u64, case.context, allowed),
                 sampling: SamplingParams::default(),
                 max_tokens: usize::MAX / 2,
                 min_tokens: 0,
                 stop_ids: Vec::new(),
                 speculate: SpeculateOptions::default(),
-            },
+            }),
+            from: None,
         };
         let mut plans = vec![StepPlan {
             enter: (0..case.sequences).map(entry).collect(),

@@ -154,10 +154,14 @@ fn measure(
             None => None,
         },
     };
+    let max_model_len = most(&args.context) + (WARM_STEPS + args.steps + 2) * (1 + drafts);
     let options = EngineOptions {
         device: load::device(args.model.device),
         ranks: args.model.tensor_parallel_size,
-        max_model_len: Some(most(&args.context) + (WARM_STEPS + args.steps + 2) * (1 + drafts)),
+        max_model_len: Some(max_model_len),
+        // Of every sequence, with room for a block of drafts.
+        cache_blocks: Some(most(&args.sequences) * (max_model_len / 16 + 3)),
+        checkpoints: 0,
         prefill_chunk: load::prefill_chunk(args.model.device),
         speculation: match drafts {
             0 => Speculation::None,
