@@ -16,7 +16,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub fn new(driver: &Arc<dyn Driver>, op: &'static str, bytes: usize) -> Result<Self> {
         Ok(Self {
-            address: driver.alloc(bytes.max(1)).map_err(in_op(op))?,
+            address: driver.alloc(op, bytes.max(1)).map_err(in_op(op))?,
             driver: Arc::clone(driver),
         })
     }

@@ -29,8 +29,8 @@ pub type Source<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
 /// What the operations need of a device: one memory, one stream in which everything happens in
 /// order. Addresses are those of [`Driver::alloc`], with offsets inside them.
 pub trait Driver: Send + Sync {
-    /// Device memory of at least `bytes`, aligned to 256.
-    fn alloc(&self, bytes: usize) -> Result<Address>;
+    /// Device memory of at least `bytes`, aligned to 256; `what` says for what.
+    fn alloc(&self, what: &'static str, bytes: usize) -> Result<Address>;
     /// Gives memory back, once the work using it is done.
     fn free(&self, address: Address);
     /// Copies to the device and waits.

@@ -128,7 +128,7 @@ impl Work {
 }
 
 impl Driver for Emulated {
-    fn alloc(&self, bytes: usize) -> Result<Address> {
+    fn alloc(&self, _: &'static str, bytes: usize) -> Result<Address> {
         let layout = Layout::from_size_align(bytes, 256).map_err(|error| Error::Call {
             call: "alloc",
             message: error.to_string(),

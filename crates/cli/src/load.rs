@@ -84,6 +84,7 @@ pub fn load(args: &ModelArgs, names: &[String], scheduling: Scheduling) -> Resul
         max_model_len: Some(max_model_len),
         token_count: Some(tokenizer.count()),
         speculation,
+        memory_fraction: args.gpu_memory_utilization,
         max_running: scheduling.max_running,
         prefill_chunk: scheduling.prefill_chunk,
         checkpoints: scheduling.checkpoints,
@@ -143,7 +144,7 @@ pub fn device(device: Device) -> DeviceKind {
 pub fn read_bandwidth(device: Device) -> Result<Option<f64>> {
     match device {
         Device::Cpu => Ok(None),
-        Device::Cuda => Ok(Some(volley_engine::gpu_bandwidth()?.0)),
+        Device::Cuda => Ok(volley_engine::gpus()?.first().map(|gpu| gpu.read_bandwidth)),
     }
 }
 

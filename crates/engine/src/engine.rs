@@ -6,7 +6,7 @@ use volley_ops::{Batch, Ops};
 
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::handle::{Heartbeat, Queue, Shared, Stopped};
+use crate::handle::{EngineThread, Heartbeat, Queue, Shared, Stopped};
 use crate::layout::Layout;
 use crate::proposers::{DflashProposer, NoProposer, TargetRank};
 use crate::ranks::{RankGroup, panic_text};
@@ -25,7 +25,10 @@ impl Engine {
         match options.device {
             DeviceKind::Cpu => Self::start_on(cpu::ops(options.ranks), options, sources),
             #[cfg(feature = "cuda")]
-            DeviceKind::Cuda => Self::start_on(cuda::ops(options.ranks)?, options, sources),
+            DeviceKind::Cuda => {
+                let (ops, options) = cuda::planned(options, &sources)?;
+                Self::start_on(ops, options, sources)
+            }
             #[cfg(not(feature = "cuda"))]
             DeviceKind::Cuda => Err(without_cuda()),
         }
@@ -67,7 +70,7 @@ impl Engine {
         Ok(EngineHandle {
             submissions,
             shared,
-            thread: Arc::new(Mutex::new(Some(thread))),
+            thread: Arc::new(EngineThread(Mutex::new(Some(thread)))),
         })
     }
 }
@@ -89,7 +92,10 @@ pub(crate) fn start_ranks(
     match options.device {
         DeviceKind::Cpu => start(cpu::ops(options.ranks), options, sources),
         #[cfg(feature = "cuda")]
-        DeviceKind::Cuda => start(cuda::ops(options.ranks)?, options, sources),
+        DeviceKind::Cuda => {
+            let (ops, options) = cuda::planned(options.clone(), &sources)?;
+            start(ops, &options, sources)
+        }
         #[cfg(not(feature = "cuda"))]
         DeviceKind::Cuda => Err(without_cuda()),
     }
@@ -109,10 +115,10 @@ fn ranks_on<O: Ops + Send + 'static>(
     RankGroup::start(ops.into_iter().map(load).collect())
 }
 
-/// Bytes per second that the first GPU reads, and that it reads and writes in a copy, measured.
-pub fn gpu_bandwidth() -> Result<(f64, f64), EngineError> {
+/// What each GPU of the machine is, with the speed of its memory measured.
+pub fn gpus() -> Result<Vec<GpuReport>, EngineError> {
     #[cfg(feature = "cuda")]
-    return cuda::bandwidth();
+    return cuda::gpus();
     #[cfg(not(feature = "cuda"))]
     Err(without_cuda())
 }

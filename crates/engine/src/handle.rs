@@ -7,12 +7,32 @@ use async_channel::{Receiver, Sender};
 
 use crate::{EngineError, EngineInfo, EngineStats, Request, RequestUpdate};
 
-/// The way to a running engine; cheap to clone. The engine ends when all clones are dropped.
+/// The way to a running engine; cheap to clone. The engine ends when all clones are dropped; the
+/// last one waits for its threads, which give the device back.
 #[derive(Clone)]
 pub struct EngineHandle {
+    /// Goes first: the engine ends when nothing can be submitted.
     pub(crate) submissions: Sender<Submission>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+    pub(crate) thread: Arc<EngineThread>,
+}
+
+/// The engine's thread, joined once.
+pub(crate) struct EngineThread(pub(crate) Mutex<Option<JoinHandle<()>>>);
+
+impl EngineThread {
+    fn join(&self) {
+        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the engine thread ended by a panic");
+        }
+    }
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        self.join();
+    }
 }
 
 /// A request on its way to the scheduler.
@@ -176,14 +196,7 @@ impl EngineHandle {
     /// Blocks until its threads are gone.
     pub fn shutdown(&self) {
         self.submissions.close();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the engine thread ended by a panic");
-        }
+        self.thread.join();
     }
 }
 

@@ -13,6 +13,7 @@ mod engine;
 mod handle;
 mod layout;
 mod logits;
+mod memory;
 mod meter;
 mod options;
 mod pace;
@@ -29,8 +30,9 @@ pub use api::{
     EngineError, EngineInfo, Request, RequestUpdate, SpeculateOptions, Stop, Terminal, Usage,
 };
 pub use control::{ClosedBy, Control, RepetitionRule, Thinking};
-pub use engine::{Engine, gpu_bandwidth};
+pub use engine::{Engine, gpus};
 pub use handle::EngineHandle;
+pub use memory::{GpuReport, MemoryPlan};
 pub use meter::{Meter, MeterCase, Metered};
 pub use options::{DeviceKind, EngineOptions, Sources, Speculation};
 pub use stats::EngineStats;

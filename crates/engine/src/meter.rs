@@ -40,7 +40,8 @@ pub struct Metered {
 
 /// Ranks with a model, driven by plans of fixed shape.
 pub struct Meter {
-    ranks: RankGroup,
+    /// Taken when it is dropped.
+    ranks: Option<RankGroup>,
     layout: Arc<Layout>,
     block_size: usize,
 }
@@ -50,7 +51,7 @@ impl Meter {
     pub fn start(options: &EngineOptions, sources: Sources) -> Result<Self, EngineError> {
         let (ranks, layout, block_size) = start_ranks(options, sources)?;
         Ok(Self {
-            ranks,
+            ranks: Some(ranks),
             layout,
             block_size,
         })
@@ -136,7 +137,9 @@ impl Meter {
     }
 
     fn step(&mut self, plan: StepPlan) -> Result<crate::step::StepOutputs, EngineError> {
-        self.ranks.step(plan).map_err(|failure| match failure {
+        let ranks = self.ranks.as_mut();
+        let ranks = ranks.expect("there until the drop: this is a bug");
+        ranks.step(plan).map_err(|failure| match failure {
             StepFailure::Step(error) => error,
             StepFailure::Lost(reason) => EngineError::Stopped(reason),
         })
@@ -192,6 +195,15 @@ impl Meter {
             }
         }
         plans
+    }
+}
+
+impl Drop for Meter {
+    /// Waits for the ranks, which give the device back.
+    fn drop(&mut self) {
+        if let Some(ranks) = self.ranks.take() {
+            ranks.stop();
+        }
     }
 }
 

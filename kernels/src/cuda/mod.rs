@@ -61,8 +61,8 @@ unsafe impl Send for Cuda {}
 unsafe impl Sync for Cuda {}
 
 impl Cuda {
-    /// Opens GPU `ordinal`; `stage_bytes` is the most that one staged copy may hold.
-    pub fn new(ordinal: usize, stage_bytes: usize) -> Result<Self> {
+    /// Number of GPUs that the driver sees.
+    pub fn count() -> Result<usize> {
         // SAFETY: loading libcuda runs no code of ours.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::NoDriver);
@@ -70,7 +70,14 @@ impl Cuda {
         check_version()?;
         call("cuInit", result::init())?;
         let count = call("cuDeviceGetCount", result::device::get_count())?;
-        if ordinal >= count.max(0) as usize {
+        Ok(count.max(0) as usize)
+    }
+
+    /// Opens GPU `ordinal`; `stage_bytes` is the most that one staged copy may hold.
+    pub fn new(ordinal: usize, stage_bytes: usize) -> Result<Self> {
+        let count = Self::count()?;
+        if ordinal >= count {
+            let count = count as i32;
             return Err(Error::NoDevice { ordinal, count });
         }
         let device = call("cuDeviceGet", result::device::get(ordinal as i32))?;
@@ -197,7 +204,7 @@ impl Drop for Cuda {
 }
 
 impl Driver for Cuda {
-    fn alloc(&self, bytes: usize) -> Result<Address> {
+    fn alloc(&self, _: &'static str, bytes: usize) -> Result<Address> {
         self.enter()?;
         // SAFETY: the size is not zero (callers ask for at least one byte).
         call("cuMemAlloc", unsafe { result::malloc_sync(bytes) })

@@ -71,7 +71,10 @@ impl Cuda {
 
     /// Measures the memory: medians over a few gigabytes.
     pub fn bandwidth(&self) -> Result<Bandwidth> {
-        let (from, to) = (self.alloc(PROBE_BYTES)?, self.alloc(PROBE_BYTES)?);
+        let (from, to) = (
+            self.alloc("probe", PROBE_BYTES)?,
+            self.alloc("probe", PROBE_BYTES)?,
+        );
         let measured = self.zero(from, PROBE_BYTES).and_then(|()| {
             Ok(Bandwidth {
                 read: self.speed(PROBE_BYTES, || self.read_all(from, to))?,

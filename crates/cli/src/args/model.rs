@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::values::positive;
+use super::values::{positive, share};
 
 /// Which model runs and how it drafts.
 #[derive(Args, Clone, Debug)]
@@ -24,6 +24,9 @@ pub struct ModelArgs {
     /// Where to compute; "cuda" needs a build with the feature of that name.
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
+    /// Share of a GPU's memory to use; what models leave of it holds keys and values.
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.9, value_parser = share)]
+    pub gpu_memory_utilization: f64,
     /// Longest sequence, prompt and output together, in tokens [default: the model's own limit,
     /// at most 32768].
     #[arg(long, value_name = "TOKENS", value_parser = positive)]

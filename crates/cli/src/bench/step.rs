@@ -162,6 +162,7 @@ fn measure(
         // Of every sequence, with room for a block of drafts.
         cache_blocks: Some(most(&args.sequences) * (max_model_len / 16 + 3)),
         checkpoints: 0,
+        memory_fraction: args.model.gpu_memory_utilization,
         prefill_chunk: load::prefill_chunk(args.model.device),
         speculation: match drafts {
             0 => Speculation::None,
