@@ -82,6 +82,10 @@ impl Driver for Planner {
         Ok(())
     }
 
+    fn copy(&self, _: Address, _: Address, _: usize) -> Result<()> {
+        Ok(())
+    }
+
     unsafe fn launch(&self, _: usize, _: [u32; 3], _: &[u8]) -> Result<()> {
         Ok(())
     }
@@ -100,6 +104,10 @@ impl Driver for Planner {
 
     fn blocks_per_multiprocessor(&self, _: usize) -> usize {
         MOST_BLOCKS
+    }
+
+    fn overlaps(&self, _: usize) -> bool {
+        false
     }
 
     fn time(&self, _: &mut dyn FnMut() -> Result<()>) -> Result<f32> {

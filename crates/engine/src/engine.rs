@@ -13,7 +13,8 @@ use crate::ranks::{RankGroup, panic_text};
 use crate::scheduler::Scheduler;
 use crate::worker::RankWorker;
 use crate::{
-    DeviceKind, EngineError, EngineHandle, EngineOptions, EngineStats, Sources, Stop, cpu,
+    DeviceKind, EngineError, EngineHandle, EngineOptions, EngineStats, GpuReport, Sources, Stop,
+    cpu,
 };
 
 /// Starts engines.

@@ -7,7 +7,7 @@ use crate::engine::start_ranks;
 use crate::layout::Layout;
 use crate::ranks::{RankGroup, StepFailure};
 use crate::step::{DecodeStep, Entry, PrefillChunk, StepPlan};
-use crate::{EngineError, EngineOptions, Request, Sources, SpeculateOptions};
+use crate::{Control, EngineError, EngineOptions, Request, Sources, SpeculateOptions};
 use volley_speculate::SamplingParams;
 
 /// What is measured.
@@ -166,6 +166,9 @@ impl Meter {
                 min_tokens: 0,
                 stop_ids: Vec::new(),
                 speculate: SpeculateOptions::default(),
+                checkpoints: Vec::new(),
+                priority: 0,
+                control: Control::default(),
             }),
             from: None,
         };

@@ -126,16 +126,21 @@ impl<O: Ops> Target<O> {
         check::keep(call, batch, keep)?;
         check::own_slots(call, batch)?;
         let layers = &mut self.layers;
-        ops.recorded(&mut self.commits, batch, Some(keep), &mut || -> Result<()> {
-            let mut gdn_layers = Vec::new();
-            for layer in layers.iter_mut() {
-                match &mut layer.mixer {
-                    Mixer::Gdn(gdn) => gdn_layers.push(gdn.states()),
-                    Mixer::Attention(attention) => attention.commit(ops, batch, keep)?,
+        ops.recorded(
+            &mut self.commits,
+            batch,
+            Some(keep),
+            &mut || -> Result<()> {
+                let mut gdn_layers = Vec::new();
+                for layer in layers.iter_mut() {
+                    match &mut layer.mixer {
+                        Mixer::Gdn(gdn) => gdn_layers.push(gdn.states()),
+                        Mixer::Attention(attention) => attention.commit(ops, batch, keep)?,
+                    }
                 }
-            }
-            Ok(ops.commit_layers(&mut gdn_layers, batch, keep)?)
-        })?;
+                Ok(ops.commit_layers(&mut gdn_layers, batch, keep)?)
+            },
+        )?;
         self.verified = None;
         Ok(())
     }
