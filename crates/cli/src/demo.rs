@@ -20,6 +20,12 @@ pub fn drafter() -> Result<Checkpoint> {
     open(DRAFTER)
 }
 
+/// A text of the demo's target.
+pub fn text(name: &str) -> Option<&'static [u8]> {
+    let mut files = TARGET.iter();
+    files.find(|file| file.0 == name).map(|file| file.1)
+}
+
 type Files = &'static [(&'static str, &'static [u8])];
 
 fn open(files: Files) -> Result<Checkpoint> {

@@ -6,7 +6,8 @@ use serde_json::Value;
 use volley_engine::Speculation;
 use volley_speculate::Method;
 
-use crate::args::ModelArgs;
+use crate::args::{LoadFormat, ModelArgs};
+use crate::cards::{self, Card};
 use crate::demo;
 use crate::error::{Error, Result};
 
@@ -17,14 +18,22 @@ pub enum Source {
     Demo,
     /// A folder or file.
     Path(PathBuf),
+    /// Random weights of a known model.
+    Card(&'static Card),
+    /// Random weights of the shapes that a folder tells.
+    Dummy(PathBuf),
 }
 
 impl Source {
-    /// "demo" or a path.
-    pub fn of(text: &str) -> Self {
-        match text {
-            demo::NAME => Self::Demo,
-            path => Self::Path(path.into()),
+    /// "demo" or a path; of random weights, a card or a folder.
+    pub fn of(text: &str, format: LoadFormat) -> Self {
+        match (format, text) {
+            (LoadFormat::Dummy, text) => match cards::find(text) {
+                Some(card) => Self::Card(card),
+                None => Self::Dummy(text.into()),
+            },
+            (_, demo::NAME) => Self::Demo,
+            (_, path) => Self::Path(path.into()),
         }
     }
 }
@@ -54,12 +63,18 @@ impl Drafting {
     /// Reads the flags. The demo target brings its drafter along; other targets draft by DFlash
     /// only if one is named.
     pub fn of(args: &ModelArgs) -> Result<Self> {
-        let own = (Source::of(&args.model) == Source::Demo).then_some(Source::Demo);
+        let own = match Source::of(&args.model, args.load_format) {
+            own @ (Source::Demo | Source::Card(_)) => Some(own),
+            _ => None,
+        };
         if let Some(json) = &args.speculative_config {
-            return from_config(json, own)
+            return from_config(json, own, args.load_format)
                 .map_err(|message| Error::Usage(format!("--speculative-config: {message}")));
         }
-        let named = args.drafter.clone().map(Source::Path);
+        let named = args.drafter.clone().map(|path| match args.load_format {
+            LoadFormat::Dummy => Source::Dummy(path),
+            _ => Source::Path(path),
+        });
         let drafter = named.clone().or(own);
         let method = match (args.spec, &drafter) {
             (Some(spec), _) => spec,
@@ -99,7 +114,7 @@ fn conflict(one: &str, other: &str) -> Error {
 }
 
 /// Reads vLLM's JSON form. `own` is the drafter that comes with the target.
-fn from_config(json: &str, own: Option<Source>) -> Result<Drafting, String> {
+fn from_config(json: &str, own: Option<Source>, format: LoadFormat) -> Result<Drafting, String> {
     let value: Value =
         serde_json::from_str(json).map_err(|error| format!("{json:?} is not JSON: {error}"))?;
     let Value::Object(mut fields) = value else {
@@ -112,7 +127,7 @@ fn from_config(json: &str, own: Option<Source>) -> Result<Drafting, String> {
         Some(other) => return Err(format!("method must be a name, but is {other}")),
     };
     let named = match fields.shift_remove("model") {
-        Some(Value::String(model)) => Some(Source::of(&model)),
+        Some(Value::String(model)) => Some(Source::of(&model, format)),
         Some(other) => return Err(format!("model must be a path, but is {other}")),
         None => None,
     };

@@ -5,10 +5,11 @@ use std::io::Write;
 use clap::Args;
 use volley_model::inspect;
 
+use crate::args::LoadFormat;
 use crate::demo;
 use crate::drafting::Source;
 use crate::error::Result;
-use crate::load::open;
+use crate::load::open_target;
 
 /// `volley inspect`.
 #[derive(Args, Clone, Debug)]
@@ -22,8 +23,8 @@ pub struct InspectArgs {
 
 /// Describes a checkpoint; for the demo both of the pair.
 pub fn run(args: &InspectArgs) -> Result<()> {
-    let source = Source::of(&args.model);
-    let mut inspections = vec![inspect(&open(&source, demo::target)?)?];
+    let source = Source::of(&args.model, LoadFormat::Auto);
+    let mut inspections = vec![inspect(&open_target(&source)?)?];
     if source == Source::Demo {
         inspections.push(inspect(&demo::drafter()?)?);
     }

@@ -12,6 +12,7 @@ use volley_server::{Controls, GenerationDefaults, ServedModel, Tokenizer};
 use volley_speculate::Method;
 
 use crate::args::{Device, ModelArgs};
+use crate::cards;
 use crate::demo;
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
@@ -68,27 +69,31 @@ fn load_with(
     names: &[String],
     scheduling: Scheduling,
 ) -> Result<Loaded> {
-    let source = Source::of(&args.model);
-    let target = open(&source, demo::target)?;
+    let source = Source::of(&args.model, args.load_format);
+    let target = open_target(&source)?;
     let config = TargetConfig::read(&target)?;
     let tokenizer = Tokenizer::from_json(required(&target, "tokenizer.json")?.as_bytes())?;
     let template = ChatTemplate::new(template_source(&target)?)
         .map_err(|error| volley_server::Error::Template(error.to_string()))?;
     let (defaults, origin) = defaults(&args.generation_config, &target)?;
     let mut facts = vec![("model", target_fact(&source, &config))];
+    if let Source::Card(card) = source {
+        let guesses = card.guesses().into_iter().map(|guess| ("guessed", guess));
+        facts.extend(guesses);
+        let tokenizer = "tokenizer and chat template are the demo model's, text is noise";
+        facts.push(("notice", tokenizer.to_string()));
+    }
     let (drafter, speculation) = speculation(drafting, &config, &mut facts)?;
     let max_model_len = args
         .max_model_len
         .unwrap_or(DEFAULT_MAX_MODEL_LEN.min(config.max_position_embeddings));
     let options = EngineOptions {
-        device: match args.device {
-            Device::Cpu => DeviceKind::Cpu,
-            Device::Cuda => DeviceKind::Cuda,
-        },
+        device: device(args.device),
         ranks: args.tensor_parallel_size,
         max_model_len: Some(max_model_len),
         token_count: Some(tokenizer.count()),
         speculation,
+        memory_fraction: args.gpu_memory_utilization,
         max_running: scheduling.max_running,
         prefill_chunk: scheduling.prefill_chunk,
         checkpoints: scheduling.checkpoints,
@@ -144,6 +149,30 @@ fn load_with(
     Ok(Loaded { model, facts })
 }
 
+/// The engine's name of a device.
+pub fn device(device: Device) -> DeviceKind {
+    match device {
+        Device::Cpu => DeviceKind::Cpu,
+        Device::Cuda => DeviceKind::Cuda,
+    }
+}
+
+/// Bytes per second that the first GPU reads, measured; none on the CPU.
+pub fn read_bandwidth(device: Device) -> Result<Option<f64>> {
+    match device {
+        Device::Cpu => Ok(None),
+        Device::Cuda => Ok(volley_engine::gpus()?.first().map(|gpu| gpu.read_bandwidth)),
+    }
+}
+
+/// Prompt tokens of one step: as many as keep the device busy.
+pub fn prefill_chunk(device: Device) -> usize {
+    match device {
+        Device::Cpu => 256,
+        Device::Cuda => 2048,
+    }
+}
+
 /// Opens the drafter, if there is one, says what it is, and settles sizes.
 fn speculation(
     drafting: Drafting,
@@ -155,7 +184,7 @@ fn speculation(
     let mut limit = format!("a step has {most} at most");
     let checkpoint = match &drafting.drafter {
         Some(source) => {
-            let checkpoint = open(source, demo::drafter)?;
+            let checkpoint = open_drafter(source, target)?;
             let config = DrafterConfig::read(&checkpoint, Some(target))?;
             facts.push(("drafter", drafter_fact(source, &config)));
             let guesses = config.guesses.iter();
@@ -216,25 +245,62 @@ pub fn served_by_all(args: &ModelArgs) -> Result<ServedModel> {
 
 /// The weights alone.
 pub fn sources(args: &ModelArgs) -> Result<Sources> {
+    let target = open_target(&Source::of(&args.model, args.load_format))?;
+    let config = TargetConfig::read(&target)?;
     let drafter = Drafting::of(args)?.drafter;
     Ok(Sources {
-        target: open(&Source::of(&args.model), demo::target)?,
         drafter: drafter
-            .map(|source| open(&source, demo::drafter))
+            .map(|source| open_drafter(&source, &config))
             .transpose()?,
+        target,
     })
 }
 
-/// Opens a checkpoint, or the embedded one.
-pub fn open(source: &Source, demo: fn() -> Result<Checkpoint>) -> Result<Checkpoint> {
+/// Opens a target.
+pub fn open_target(source: &Source) -> Result<Checkpoint> {
     match source {
-        Source::Demo => demo(),
-        Source::Path(path) if !path.exists() => Err(Error::Usage(format!(
-            "there is no model at {}; give a folder in Hugging Face format, or \"demo\"",
-            path.display()
-        ))),
-        Source::Path(path) => Ok(Checkpoint::open(path)?),
+        Source::Demo => demo::target(),
+        Source::Path(path) => open(path),
+        Source::Card(card) => card.target(),
+        Source::Dummy(path) => Ok(Checkpoint::dummy_target(texts(path)?)?),
     }
+}
+
+/// Opens a drafter for this target.
+pub fn open_drafter(source: &Source, target: &TargetConfig) -> Result<Checkpoint> {
+    match source {
+        Source::Demo => demo::drafter(),
+        Source::Path(path) => open(path),
+        Source::Card(card) => card.drafter(target),
+        Source::Dummy(path) => Ok(Checkpoint::dummy_drafter(texts(path)?, target)?),
+    }
+}
+
+/// Opens a folder or a file.
+pub fn open(path: &Path) -> Result<Checkpoint> {
+    if path.exists() {
+        return Ok(Checkpoint::open(path)?);
+    }
+    let hint = match cards::find(&path.to_string_lossy()) {
+        Some(card) => format!("with --load-format dummy, {} runs without files", card.name),
+        None => "give a folder in Hugging Face format, or \"demo\"".to_string(),
+    };
+    Err(Error::Usage(format!(
+        "there is no model at {}; {hint}",
+        path.display()
+    )))
+}
+
+fn texts(path: &Path) -> Result<Vec<(String, std::borrow::Cow<'static, [u8]>)>> {
+    if path.is_dir() {
+        return cards::dummy_folder(path);
+    }
+    let known: Vec<&str> = cards::CARDS.iter().map(|card| card.name).collect();
+    Err(Error::Usage(format!(
+        "there is no model {}; give a folder with a config.json, or one of {}",
+        path.display(),
+        known.join(", ")
+    )))
 }
 
 fn required(checkpoint: &Checkpoint, file: &str) -> Result<String> {
@@ -296,7 +362,8 @@ fn defaults(choice: &str, target: &Checkpoint) -> Result<(GenerationDefaults, St
 fn default_name(source: &Source) -> String {
     match source {
         Source::Demo => demo::SERVED_NAME.into(),
-        Source::Path(path) => {
+        Source::Card(card) => card.name.into(),
+        Source::Path(path) | Source::Dummy(path) => {
             let full = path.canonicalize().unwrap_or_else(|_| path.clone());
             let name = full.file_name().unwrap_or(full.as_os_str());
             name.to_string_lossy().into_owned()
@@ -308,6 +375,8 @@ fn place(source: &Source) -> String {
     match source {
         Source::Demo => "demo".into(),
         Source::Path(path) => path.display().to_string(),
+        Source::Card(card) => format!("{} on random weights", card.name),
+        Source::Dummy(path) => format!("{} on random weights", path.display()),
     }
 }
 
@@ -379,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_missing_model_is_an_error_of_the_arguments() {
-        let error = open(&Source::of("/no/such/folder"), demo::target);
+        let error = open(Path::new("/no/such/folder"));
         assert!(matches!(error, Err(Error::Usage(text)) if text.contains("/no/such/folder")));
     }
 }

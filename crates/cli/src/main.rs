@@ -1,9 +1,11 @@
-//! The binary `volley`: serve, chat, generate, inspect, replay, bench.
+//! The binary `volley`: serve, chat, generate, inspect, replay, bench, doctor.
 
 mod args;
 mod bench;
+mod cards;
 mod chat;
 mod demo;
+mod doctor;
 mod drafting;
 mod error;
 mod generate;
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench::run(args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

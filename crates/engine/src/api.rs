@@ -174,6 +174,14 @@ pub enum EngineError {
         /// What there is.
         offered: Vec<Method>,
     },
+    /// Models that do not fit the memory of their device.
+    #[error("the model needs {needed} of memory: {plan}")]
+    Memory {
+        /// What it needs, with its unit.
+        needed: String,
+        /// What for, and what is there.
+        plan: String,
+    },
     /// The engine thread has ended.
     #[error("the engine has stopped: {0}")]
     Stopped(String),

@@ -16,7 +16,8 @@ use crate::ranks::{RankGroup, StepFailure, panic_text};
 use crate::scheduler::Scheduler;
 use crate::worker::RankWorker;
 use crate::{
-    DeviceKind, EngineError, EngineHandle, EngineOptions, EngineStats, Sources, Stop, cpu,
+    DeviceKind, EngineError, EngineHandle, EngineOptions, EngineStats, GpuReport, Sources, Stop,
+    cpu,
 };
 
 /// Starts engines.
@@ -28,11 +29,12 @@ impl Engine {
         match options.device {
             DeviceKind::Cpu => Self::start_on(cpu::ops(options.ranks), options, sources),
             #[cfg(feature = "cuda")]
-            DeviceKind::Cuda => Self::start_on(cuda::ops(options.ranks)?, options, sources),
+            DeviceKind::Cuda => {
+                let (ops, options) = cuda::planned(options, &sources)?;
+                Self::start_on(ops, options, sources)
+            }
             #[cfg(not(feature = "cuda"))]
-            DeviceKind::Cuda => Err(EngineError::Options(
-                "this volley was built without CUDA; build it with --features cuda".into(),
-            )),
+            DeviceKind::Cuda => Err(without_cuda()),
         }
     }
 
@@ -48,12 +50,7 @@ impl Engine {
             ));
         };
         let layout = Arc::new(Layout::new(&options, &sources, block_size)?);
-        let sources = Arc::new(sources);
-        let load = |ops: O| {
-            let (sources, layout) = (Arc::clone(&sources), Arc::clone(&layout));
-            move || load(ops, &sources, &layout)
-        };
-        let mut ranks = RankGroup::start(ops.into_iter().map(load).collect())?;
+        let mut ranks = ranks_on(ops, sources, &layout)?;
         let policy = match options.speculation.method {
             Method::Auto => {
                 calibrate(&mut ranks, &layout, block_size).map_err(StepFailure::error)?
@@ -92,6 +89,59 @@ impl Engine {
             thread: Arc::new(EngineThread(Mutex::new(Some(thread)))),
         })
     }
+}
+
+/// Ranks on the device of the options, loaded, with their layout and tokens per cache block.
+pub(crate) fn start_ranks(
+    options: &EngineOptions,
+    sources: Sources,
+) -> Result<(RankGroup, Arc<Layout>, usize), EngineError> {
+    fn start<O: Ops + Send + 'static>(
+        ops: Vec<O>,
+        options: &EngineOptions,
+        sources: Sources,
+    ) -> Result<(RankGroup, Arc<Layout>, usize), EngineError> {
+        let block_size = ops.first().map_or(1, Ops::block_size);
+        let layout = Arc::new(Layout::new(options, &sources, block_size)?);
+        Ok((ranks_on(ops, sources, &layout)?, layout, block_size))
+    }
+    match options.device {
+        DeviceKind::Cpu => start(cpu::ops(options.ranks), options, sources),
+        #[cfg(feature = "cuda")]
+        DeviceKind::Cuda => {
+            let (ops, options) = cuda::planned(options.clone(), &sources)?;
+            start(ops, &options, sources)
+        }
+        #[cfg(not(feature = "cuda"))]
+        DeviceKind::Cuda => Err(without_cuda()),
+    }
+}
+
+/// Loads all ranks, each on its own thread.
+fn ranks_on<O: Ops + Send + 'static>(
+    ops: Vec<O>,
+    sources: Sources,
+    layout: &Arc<Layout>,
+) -> Result<RankGroup, EngineError> {
+    let sources = Arc::new(sources);
+    let load = |ops: O| {
+        let (sources, layout) = (Arc::clone(&sources), Arc::clone(layout));
+        move || load(ops, &sources, &layout)
+    };
+    RankGroup::start(ops.into_iter().map(load).collect())
+}
+
+/// What each GPU of the machine is, with the speed of its memory measured.
+pub fn gpus() -> Result<Vec<GpuReport>, EngineError> {
+    #[cfg(feature = "cuda")]
+    return cuda::gpus();
+    #[cfg(not(feature = "cuda"))]
+    Err(without_cuda())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn without_cuda() -> EngineError {
+    EngineError::Options("this volley was built without CUDA; build it with --features cuda".into())
 }
 
 /// Loads one rank, on its own thread.

@@ -15,6 +15,8 @@ mod engine;
 mod handle;
 mod layout;
 mod logits;
+mod memory;
+mod meter;
 mod options;
 mod pace;
 mod proposers;
@@ -31,8 +33,10 @@ pub use api::{
     EngineError, EngineInfo, Request, RequestUpdate, SpeculateOptions, Stop, Terminal, Usage,
 };
 pub use control::{ClosedBy, Control, RepetitionRule, Thinking};
-pub use engine::Engine;
+pub use engine::{Engine, gpus};
 pub use handle::EngineHandle;
+pub use memory::{GpuReport, MemoryPlan};
+pub use meter::{Meter, MeterCase, Metered};
 pub use options::{DeviceKind, EngineOptions, Sources, Speculation};
 pub use stats::{DraftStats, EngineStats, MethodSteps};
 pub use trajectory::{Marginals, marginals};

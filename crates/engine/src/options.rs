@@ -28,9 +28,11 @@ pub struct EngineOptions {
     pub speculation: Speculation,
     /// Requests that run at once; the others wait for their turn.
     pub max_running: usize,
-    /// Cache blocks, at least for one sequence of full length; for as many as run, but no more
-    /// than 4, when `None`.
+    /// Cache blocks, at least for one sequence of full length. When `None`, on a GPU as many as its
+    /// memory holds; elsewhere for as many as run, but no more than 4.
     pub cache_blocks: Option<usize>,
+    /// Share of a GPU's memory that may be used.
+    pub memory_fraction: f64,
     /// Prefixes of which the states are kept; 0 switches the prefix cache off.
     pub checkpoints: usize,
     /// A long prompt is kept at multiples of so many tokens too.
@@ -55,6 +57,7 @@ impl Default for EngineOptions {
             speculation: Speculation::none(),
             max_running: 1,
             cache_blocks: None,
+            memory_fraction: 0.9,
             checkpoints: 32,
             checkpoint_interval: 4096,
             max_itl: None,

@@ -9,10 +9,11 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-pub use self::model::{Device, ModelArgs};
+pub use self::model::{Device, LoadFormat, ModelArgs};
 pub use self::sampling::SamplingArgs;
 use crate::bench::BenchArgs;
 use crate::chat::ChatArgs;
+use crate::doctor::DoctorArgs;
 use crate::generate::GenerateArgs;
 use crate::inspect::InspectArgs;
 use crate::replay::ReplayArgs;
@@ -42,6 +43,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Measure, with a record to keep.
     Bench(BenchArgs),
+    /// Say what the GPUs of this machine are and how fast their memory is.
+    Doctor(DoctorArgs),
 }
 
 /// Parses the arguments of the process. Wrong ones end it with status 2, as usual for clap.

@@ -6,20 +6,29 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use volley_speculate::Method;
 
-use super::values::positive;
+use super::values::{positive, share};
 
 /// Which model runs and how it drafts.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
-    /// Folder of a checkpoint in Hugging Face format, or "demo" for the embedded pair.
+    /// Folder of a checkpoint in Hugging Face format, "demo" for the embedded pair, or with
+    /// --load-format dummy the name of a known model (qwen3.6-27b, qwen3.5-27b, qwen3.5-9b,
+    /// qwen3.5-4b, qwen3.5-0.8b).
     #[arg(default_value = "demo")]
     pub model: String,
+    /// Where weights come from: the files, or "dummy" for random numbers of the true shapes, to
+    /// measure a model without its files; its text is noise.
+    #[arg(long, value_enum, default_value_t = LoadFormat::Auto)]
+    pub load_format: LoadFormat,
     /// Ranks that share the weights.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub tensor_parallel_size: usize,
     /// Where to compute; "cuda" needs a build with the feature of that name.
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
+    /// Share of a GPU's memory to use; what models leave of it holds keys and values.
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.9, value_parser = share)]
+    pub gpu_memory_utilization: f64,
     /// Longest sequence, prompt and output together, in tokens [default: the model's own limit,
     /// at most 32768].
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
@@ -49,6 +58,17 @@ pub struct ModelArgs {
     /// Let answers repeat themselves without end, up to their token limit.
     #[arg(long)]
     pub no_repetition_limit: bool,
+}
+
+/// Where weights come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadFormat {
+    /// The model's files.
+    Auto,
+    /// As auto.
+    Safetensors,
+    /// Random numbers.
+    Dummy,
 }
 
 /// Where to compute.

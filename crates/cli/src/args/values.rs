@@ -29,3 +29,13 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         _ => Err("must be a number of seconds above 0".into()),
     }
 }
+
+/// A share of a whole, above 0 and at most 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
+    } else {
+        Err("must be above 0 and at most 1".into())
+    }
+}

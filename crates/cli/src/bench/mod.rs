@@ -8,6 +8,7 @@ mod quality;
 mod record;
 mod serve;
 mod simulate;
+mod step;
 mod svg;
 
 use clap::{Args, Subcommand};
@@ -33,6 +34,8 @@ pub enum BenchCommand {
     Simulate(Box<simulate::SimulateArgs>),
     /// Load on an OpenAI-compatible server, ours or another one.
     Serve(Box<serve::ServeArgs>),
+    /// Milliseconds per step as served, against the least that memory allows.
+    Step(Box<step::StepArgs>),
 }
 
 /// Runs one measurement.
@@ -42,5 +45,6 @@ pub fn run(args: BenchArgs) -> Result<()> {
         BenchCommand::Quality(args) => quality::run(&args),
         BenchCommand::Serve(args) => serve::run(&args),
         BenchCommand::Simulate(args) => simulate::run(&args),
+        BenchCommand::Step(args) => step::run(&args),
     }
 }

@@ -18,9 +18,6 @@ pub struct IgnoredArgs {
     /// The device decides.
     #[arg(long, value_parser = ["auto", "bfloat16", "float16", "half", "float32", "float"])]
     dtype: Option<String>,
-    /// Memory is planned from the limits.
-    #[arg(long, value_name = "FRACTION")]
-    gpu_memory_utilization: Option<f32>,
     /// Prompts are always read in chunks.
     #[arg(long)]
     enable_chunked_prefill: bool,
@@ -46,10 +43,6 @@ impl IgnoredArgs {
             (self.language_model_only, "--language-model-only"),
             (self.trust_remote_code, "--trust-remote-code"),
             (self.dtype.is_some(), "--dtype"),
-            (
-                self.gpu_memory_utilization.is_some(),
-                "--gpu-memory-utilization",
-            ),
             (self.enable_chunked_prefill, "--enable-chunked-prefill"),
             (self.enforce_eager, "--enforce-eager"),
             (self.kv_cache_dtype.is_some(), "--kv-cache-dtype"),

@@ -1,0 +1,347 @@
+//! `volley bench step`: what a step costs as it is served, host work included.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use volley_engine::{EngineOptions, Meter, MeterCase, Metered, Sources, Speculation};
+use volley_model::{DrafterConfig, Shard, TargetConfig, Traffic};
+
+use super::{progress, record};
+use crate::args::ModelArgs;
+use crate::args::values::positive;
+use crate::drafting::{Drafting, Source};
+use crate::error::{Error, Result};
+use crate::load;
+
+/// `volley bench step`.
+#[derive(Args, Clone, Debug)]
+pub struct StepArgs {
+    /// Model and drafting.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Methods to measure [default: none, and dflash where there is a drafter].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub methods: Vec<Method>,
+    /// Prompt tokens of each sequence.
+    #[arg(long, value_name = "TOKENS", value_delimiter = ',', default_value = "512", value_parser = positive)]
+    pub context: Vec<usize>,
+    /// Sequences that run at once.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive)]
+    pub sequences: Vec<usize>,
+    /// Steps that are timed in each case.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = positive)]
+    pub steps: usize,
+    /// Where to write the record.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Method {
+    /// One token per step.
+    None,
+    /// Drafts by DFlash, verified as a chain.
+    Dflash,
+}
+
+impl Method {
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Dflash => "dflash",
+        }
+    }
+}
+
+/// Steps before those that are timed: shapes are run, recorded and repeated in them.
+const WARM_STEPS: usize = 6;
+
+/// One case.
+#[derive(Serialize)]
+struct Row {
+    method: &'static str,
+    context: usize,
+    sequences: usize,
+    tensor_parallel: usize,
+    /// Rows of the target per step.
+    rows: usize,
+    /// Median of the timed steps.
+    ms_per_step: f64,
+    /// The same of the slowest in ten.
+    p90_ms: f64,
+    /// What the bytes of the step take at the measured read bandwidth.
+    floor_ms: Option<f64>,
+    tokens_per_s: f64,
+    /// Tokens per step and sequence; on random weights hardly over 1.
+    acceptance_length: f64,
+    /// All prompts, from the first chunk to the first tokens.
+    prefill_ms: f64,
+    /// Device memory, bytes per second, measured in this run.
+    read_bandwidth: Option<f64>,
+}
+
+/// Measures every method, context and number of sequences.
+pub fn run(args: &StepArgs) -> Result<()> {
+    let bandwidth = load::read_bandwidth(args.model.device)?;
+    if let Some(bandwidth) = bandwidth {
+        println!("reads {:.0} GB/s", bandwidth / 1e9);
+    }
+    let methods = match &args.methods[..] {
+        [] => match Drafting::of(&args.model)? {
+            Drafting { drafter: None, .. } => vec![Method::None],
+            _ => vec![Method::None, Method::Dflash],
+        },
+        methods => methods.to_vec(),
+    };
+    let mut rows = Vec::new();
+    header();
+    for method in methods {
+        measure(args, method, bandwidth, &mut rows)?;
+    }
+    match &args.json {
+        Some(path) => record::write(path, args.model.device, &rows),
+        None => Ok(()),
+    }
+}
+
+fn measure(
+    args: &StepArgs,
+    method: Method,
+    bandwidth: Option<f64>,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
+    let source = Source::of(&args.model.model, args.model.load_format);
+    let target = load::open_target(&source)?;
+    let config = TargetConfig::read(&target)?;
+    let (drafter, drafts) = match (method, Drafting::of(&args.model)?) {
+        (Method::None, _) => (None, 0),
+        (
+            Method::Dflash,
+            Drafting {
+                drafter: Some(drafter),
+                max_drafts,
+                ..
+            },
+        ) => {
+            let checkpoint = load::open_drafter(&drafter, &config)?;
+            let drafter = DrafterConfig::read(&checkpoint, Some(&config))?;
+            let most = drafter.block_size - 1;
+            let drafts = max_drafts.unwrap_or(most).min(most);
+            (Some((checkpoint, drafter)), drafts)
+        }
+        (Method::Dflash, Drafting { drafter: None, .. }) => {
+            return Err(Error::Usage(
+                "--methods dflash: name a drafter with --drafter".into(),
+            ));
+        }
+    };
+    let most = |values: &[usize]| values.iter().copied().max().unwrap_or(1);
+    let traffic = Step {
+        target: config.traffic(Shard {
+            rank: 0,
+            ranks: args.model.tensor_parallel_size,
+        })?,
+        drafter: match &drafter {
+            Some((_, drafter)) => {
+                let shard = Shard {
+                    rank: 0,
+                    ranks: args.model.tensor_parallel_size,
+                };
+                Some((drafter.traffic(shard)?, window(drafter)))
+            }
+            None => None,
+        },
+    };
+    let max_model_len = most(&args.context) + (WARM_STEPS + args.steps + 2) * (1 + drafts);
+    let options = EngineOptions {
+        device: load::device(args.model.device),
+        ranks: args.model.tensor_parallel_size,
+        max_model_len: Some(max_model_len),
+        // Of every sequence, with room for a block of drafts.
+        cache_blocks: Some(most(&args.sequences) * (max_model_len / 16 + 3)),
+        checkpoints: 0,
+        memory_fraction: args.model.gpu_memory_utilization,
+        prefill_chunk: load::prefill_chunk(args.model.device),
+        speculation: match drafts {
+            0 => Speculation::none(),
+            max_drafts => Speculation::dflash(max_drafts),
+        },
+        max_running: most(&args.sequences),
+        ..EngineOptions::default()
+    };
+    let sources = Sources {
+        target,
+        drafter: drafter.map(|(checkpoint, _)| checkpoint),
+    };
+    let mut meter = Meter::start(&options, sources)?;
+    for &context in &args.context {
+        for &sequences in &args.sequences {
+            let case = MeterCase {
+                sequences,
+                context,
+                drafts,
+                warm_steps: WARM_STEPS,
+                steps: args.steps,
+            };
+            let bar = progress::bar(meter.steps(case) as u64, "steps");
+            let metered = meter.measure(case, &mut || bar.inc(1))?;
+            bar.finish_and_clear();
+            let floor = bandwidth.map(|bandwidth| traffic.bytes(case) as f64 / bandwidth * 1e3);
+            let ranks = args.model.tensor_parallel_size;
+            let row = Row {
+                read_bandwidth: bandwidth,
+                ..row(method, case, ranks, metered, floor)
+            };
+            print(&row);
+            rows.push(row);
+        }
+    }
+    Ok(())
+}
+
+/// What a step reads.
+struct Step {
+    target: Traffic,
+    /// The drafter's, and the context that its layers see together, as a function of the whole.
+    drafter: Option<(Traffic, Window)>,
+}
+
+/// Layers that see a window of the context, and all layers.
+struct Window {
+    windows: Vec<Option<usize>>,
+}
+
+fn window(drafter: &DrafterConfig) -> Window {
+    Window {
+        windows: drafter.masks.iter().map(|mask| mask.window).collect(),
+    }
+}
+
+impl Step {
+    /// Bytes of a step: weights once; of every sequence its keys and values, and its states read
+    /// by the pass, read and written by the commit.
+    fn bytes(&self, case: MeterCase) -> usize {
+        let Traffic {
+            weights,
+            head,
+            kv_per_token,
+            states_per_sequence,
+        } = self.target;
+        let own = case.context * kv_per_token + 3 * states_per_sequence;
+        let mut bytes = weights + head + case.sequences * own;
+        if let Some((drafter, Window { windows })) = &self.drafter {
+            let per_layer = drafter.kv_per_token / windows.len().max(1);
+            let seen = windows
+                .iter()
+                .map(|w| w.unwrap_or(usize::MAX).min(case.context));
+            bytes += drafter.weights + head + case.sequences * per_layer * seen.sum::<usize>();
+        }
+        bytes
+    }
+}
+
+fn row(
+    method: Method,
+    case: MeterCase,
+    tensor_parallel: usize,
+    metered: Metered,
+    floor_ms: Option<f64>,
+) -> Row {
+    let Metered {
+        prefill_ms,
+        mut step_ms,
+        rows,
+        tokens,
+    } = metered;
+    let total: f64 = step_ms.iter().sum();
+    let steps = step_ms.len() as f64;
+    let ms_per_step = record::median(&mut step_ms);
+    Row {
+        method: method.name(),
+        context: case.context,
+        sequences: case.sequences,
+        tensor_parallel,
+        rows,
+        ms_per_step,
+        p90_ms: step_ms[step_ms.len() * 9 / 10],
+        floor_ms,
+        tokens_per_s: tokens as f64 / total * 1e3,
+        acceptance_length: tokens as f64 / (steps * case.sequences as f64),
+        prefill_ms,
+        read_bandwidth: None,
+    }
+}
+
+fn header() {
+    println!(
+        "{:8}{:>9}{:>11}{:>6}{:>13}{:>9}{:>11}{:>8}{:>12}{:>13}",
+        "method",
+        "context",
+        "sequences",
+        "rows",
+        "ms per step",
+        "p90 ms",
+        "floor ms",
+        "share",
+        "tokens/s",
+        "prefill ms"
+    );
+}
+
+fn print(row: &Row) {
+    let floor = row
+        .floor_ms
+        .map_or("-".to_string(), |ms| format!("{ms:.2}"));
+    let share = row.floor_ms.map_or("-".to_string(), |ms| {
+        format!("{:.0} %", 100.0 * ms / row.ms_per_step)
+    });
+    println!(
+        "{:8}{:>9}{:>11}{:>6}{:>13.3}{:>9.3}{:>11}{:>8}{:>12.1}{:>13.1}",
+        row.method,
+        row.context,
+        row.sequences,
+        row.rows,
+        row.ms_per_step,
+        row.p90_ms,
+        floor,
+        share,
+        row.tokens_per_s,
+        row.prefill_ms
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand, from the sizes of the 27B: 24.0 GB of layers, 2.5 GB of head, drafter and head.
+    #[test]
+    fn a_step_of_the_27b_reads_what_it_must() {
+        let card = crate::cards::find("qwen3.6-27b").unwrap();
+        let config = TargetConfig::read(&card.target().unwrap()).unwrap();
+        let checkpoint = card.drafter(&config).unwrap();
+        let drafter = DrafterConfig::read(&checkpoint, Some(&config)).unwrap();
+        let target = config.traffic(Shard::WHOLE).unwrap();
+        assert_eq!(target.head, 248_320 * 5120 * 2);
+        // All parameters but embedding and head.
+        let layers = 26_895_998_464 - 2 * 248_320 * 5120;
+        assert_eq!(target.weights, 2 * layers);
+        assert_eq!(target.kv_per_token, 16 * 2 * 1024 * 2);
+        let step = Step {
+            target,
+            drafter: Some((drafter.traffic(Shard::WHOLE).unwrap(), window(&drafter))),
+        };
+        let case = |context| MeterCase {
+            sequences: 1,
+            context,
+            drafts: 15,
+            warm_steps: 0,
+            steps: 1,
+        };
+        let far = step.bytes(case(16_000)) - step.bytes(case(8_000));
+        // Beyond the window only one drafter layer sees more.
+        assert_eq!(far, 8_000 * (target.kv_per_token + 2 * 1024 * 2));
+    }
+}
