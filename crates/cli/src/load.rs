@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use volley_engine::{DeviceKind, Engine, EngineOptions, Sources, Speculation};
+use volley_engine::{DeviceKind, Engine, EngineOptions, RepetitionRule, Sources, Speculation};
 use volley_model::{Checkpoint, DrafterConfig, TargetConfig};
 use volley_protocol::template::ChatTemplate;
-use volley_server::{GenerationDefaults, ServedModel, Tokenizer};
+use volley_server::{Controls, GenerationDefaults, ServedModel, Tokenizer};
 use volley_speculate::Method;
 
 use crate::args::{Device, ModelArgs};
@@ -128,13 +128,17 @@ fn load_with(
         [] => vec![default_name(&source)],
         names => names.to_vec(),
     };
+    let tokenizer = Arc::new(tokenizer);
+    let repetition = (!args.no_repetition_limit).then(RepetitionRule::default);
+    let controls = Controls::new(Arc::clone(&tokenizer), &config.eos, repetition);
     let model = ServedModel {
         names,
-        tokenizer: Arc::new(tokenizer),
+        tokenizer,
         template,
         defaults,
         eos_ids: config.eos,
         seed: args.seed,
+        controls,
         engine,
     };
     Ok(Loaded { model, facts })

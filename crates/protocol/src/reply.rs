@@ -10,7 +10,7 @@ use crate::logprobs::TokenLogprob;
 use crate::openai::Usage;
 use crate::parser::{Aggregate, FinishReason};
 
-pub use crate::step::{Origin, Step, StepParser};
+pub use crate::step::{ClosedBy, Origin, Step, StepParser};
 
 /// One server-sent event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,10 @@ pub struct Answer {
     pub logprobs: Vec<TokenLogprob>,
     /// Stop string that ended it.
     pub stop_string: Option<String>,
+    /// What closed the thoughts.
+    pub closed_by: Option<ClosedBy>,
+    /// It repeated itself without end.
+    pub repetition: bool,
 }
 
 impl Answer {
@@ -77,6 +81,17 @@ impl Answer {
         self.logprobs.extend_from_slice(&step.logprobs);
         if step.stop_string.is_some() {
             self.stop_string.clone_from(&step.stop_string);
+        }
+        self.closed_by = step.closed_by.or(self.closed_by);
+        self.repetition |= step.repetition;
+    }
+
+    /// What ended it, in more detail than [`finish_reason`](Self::finish_reason): the stop string
+    /// or `repetition`.
+    pub fn stop_reason(&self) -> Option<String> {
+        match self.repetition {
+            true => Some("repetition".to_owned()),
+            false => self.stop_string.clone(),
         }
     }
 
@@ -89,7 +104,8 @@ impl Answer {
 /// A surface's way to write answers.
 pub(crate) trait Builder: fmt::Debug + Send {
     fn start(&mut self, usage: Usage) -> Vec<Event>;
-    fn step(&mut self, choice: usize, step: &Step, usage: Usage) -> Vec<Event>;
+    /// `answer` is what was said in the choice so far, the step included.
+    fn step(&mut self, choice: usize, step: &Step, answer: &Answer, usage: Usage) -> Vec<Event>;
     /// After the finish of every choice.
     fn end(&mut self, answers: &[Answer], usage: Usage) -> Vec<Event>;
     fn fail(&mut self, error: &ApiError) -> Vec<Event>;
@@ -126,8 +142,9 @@ impl Reply {
 
     /// Events of a step of one choice; `usage` is that of all choices so far.
     pub fn step(&mut self, choice: usize, step: &Step, usage: Usage) -> Vec<Event> {
-        self.answers[choice].extend(step);
-        self.builder.step(choice, step, usage)
+        let answer = &mut self.answers[choice];
+        answer.extend(step);
+        self.builder.step(choice, step, answer, usage)
     }
 
     /// Takes in a step of one choice for [`whole`](Self::whole).

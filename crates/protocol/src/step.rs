@@ -20,6 +20,18 @@ pub enum Origin {
     Forced,
 }
 
+/// What closed the thoughts of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClosedBy {
+    /// The model itself.
+    Model,
+    /// The thinking budget.
+    Budget,
+    /// Thoughts that repeated themselves without end.
+    Repetition,
+}
+
 /// What one step of the engine brings for one choice, after the parser.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
@@ -31,6 +43,10 @@ pub struct Step {
     pub origins: Vec<Origin>,
     /// With the finish: the stop string that was hit.
     pub stop_string: Option<String>,
+    /// Set when the thoughts were closed in this step.
+    pub closed_by: Option<ClosedBy>,
+    /// With the finish: the answer repeated itself without end.
+    pub repetition: bool,
 }
 
 impl From<Vec<Delta>> for Step {

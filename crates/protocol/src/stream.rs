@@ -162,6 +162,8 @@ impl ChunkBuilder {
                 logprobs: None,
                 finish_reason: None,
                 origin: None,
+                stop_reason: None,
+                closed_by: None,
             }],
             usage: None,
         }
@@ -194,12 +196,14 @@ pub fn chat_response(
     let field = meta.reasoning_field;
     let choices = answers.into_iter().enumerate().map(|(index, answer)| {
         let logprobs = with_logprobs.then(|| ChoiceLogprobs::new(&answer.logprobs));
-        let finish_reason = answer.finish_reason();
+        let (finish_reason, stop_reason) = (answer.finish_reason(), answer.stop_reason());
         Choice {
             index,
             message: message(answer.aggregate, field),
             logprobs,
             finish_reason,
+            stop_reason,
+            closed_by: answer.closed_by,
         }
     });
     ChatResponse {
@@ -281,7 +285,7 @@ impl Builder for ChatBuilder {
         starts.map(|chunk| self.event(chunk, usage)).collect()
     }
 
-    fn step(&mut self, choice: usize, step: &Step, usage: Usage) -> Vec<Event> {
+    fn step(&mut self, choice: usize, step: &Step, answer: &Answer, usage: Usage) -> Vec<Event> {
         let builder = &self.chunks[choice];
         let mut logprobs = step.logprobs.as_slice();
         let chunks = step.deltas.iter().enumerate().filter_map(|(i, delta)| {
@@ -289,6 +293,12 @@ impl Builder for ChatBuilder {
                 // All tokens of the step go with its first text.
                 Delta::Content(text) if self.logprobs => {
                     builder.content(text.clone(), std::mem::take(&mut logprobs))
+                }
+                Delta::Finish(reason) => {
+                    let mut chunk = builder.finish(*reason);
+                    chunk.choices[0].stop_reason = answer.stop_reason();
+                    chunk.choices[0].closed_by = answer.closed_by;
+                    chunk
                 }
                 delta => builder.delta(delta.clone())?,
             };

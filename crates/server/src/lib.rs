@@ -4,6 +4,7 @@
 mod answer;
 mod app;
 mod body;
+mod control;
 mod defaults;
 mod error;
 mod generation;
@@ -25,6 +26,7 @@ mod tokenizer;
 mod turns;
 
 pub use axum::http::HeaderValue;
+pub use control::Controls;
 pub use defaults::GenerationDefaults;
 pub use error::{Error, Result};
 pub use generation::Generation;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use volley_engine::{RequestUpdate, Stop, Usage};
 use volley_protocol::ApiError;
+use volley_protocol::logprobs;
 use volley_protocol::parser::{Delta, End, InitialState, ParserConfig};
 use volley_protocol::replay::{Recording, ReplayFile};
-use volley_protocol::reply::{Origin, Step, StepParser};
+use volley_protocol::reply::{ClosedBy, Origin, Step, StepParser};
+use volley_speculate::TokenLogprob;
 
 use crate::tokenizer::Tokenizer;
 
@@ -91,16 +93,20 @@ impl Output {
             Some(Stop::Failed(reason)) => return Err(ApiError::engine_failure(&reason)),
             Some(Stop::Cancelled) => return Err(ApiError::shutting_down(2)),
         };
+        let mut logprobs = update.logprobs.into_iter();
+        step.closed_by = update.closed_by.map(closed_by);
+        step.repetition = stop == Some(Stop::Repetition);
         let last = update.tokens.len().checked_sub(1);
         for (index, &id) in update.tokens.iter().enumerate() {
             self.tokens.push(id);
+            let logprob = logprobs.next().map(|of_token| self.logprob(id, of_token));
             let ends = Some(index) == last && matches!(stop, Some(Stop::Token(end)) if end == id);
             if ends {
                 continue;
             }
             let bytes = self.tokenizer.bytes(id);
             text.extend_from_slice(bytes);
-            parser.push(bytes, Some(id), None, &mut step);
+            parser.push(bytes, Some(id), logprob, &mut step);
             if self.tells_origins {
                 let origin = match index {
                     _ if update.forced.contains(&index) => Origin::Forced,
@@ -131,6 +137,25 @@ impl Output {
         }
         merge(&mut step);
         Ok(step)
+    }
+
+    fn logprob(&self, id: u32, of_token: TokenLogprob) -> logprobs::TokenLogprob {
+        let top = of_token.top.into_iter();
+        logprobs::TokenLogprob {
+            bytes: self.tokenizer.bytes(id).to_vec(),
+            logprob: Some(of_token.logprob),
+            top: top
+                .map(|(id, logprob)| (self.tokenizer.spelling(id).to_vec(), logprob))
+                .collect(),
+        }
+    }
+}
+
+fn closed_by(closed: volley_engine::ClosedBy) -> ClosedBy {
+    match closed {
+        volley_engine::ClosedBy::Model => ClosedBy::Model,
+        volley_engine::ClosedBy::Budget => ClosedBy::Budget,
+        volley_engine::ClosedBy::Repetition => ClosedBy::Repetition,
     }
 }
 

@@ -13,6 +13,7 @@ use volley_protocol::{ApiError, Features, GenerationRequest};
 use volley_speculate::SamplingParams;
 
 use crate::app::RETRY_AFTER_S;
+use crate::control::Controls;
 use crate::defaults::GenerationDefaults;
 use crate::generation::Generation;
 use crate::tokenizer::Tokenizer;
@@ -35,6 +36,8 @@ pub struct ServedModel {
     pub eos_ids: Vec<u32>,
     /// Seed of requests that bring none; random for each when `None`.
     pub seed: Option<u64>,
+    /// What requests ask of their outputs.
+    pub controls: Controls,
     /// Tokens to tokens.
     pub engine: EngineHandle,
 }
@@ -53,10 +56,10 @@ pub struct Prepared {
 pub const FEATURES: Features = Features {
     max_choices: 8,
     max_prompts: 64,
-    logprobs: false,
-    constraints: false,
-    forced_calls: false,
-    thinking_budget: false,
+    logprobs: true,
+    constraints: true,
+    forced_calls: true,
+    thinking_budget: true,
     hidden_reasoning: true,
     speculative: true,
     echo: true,
@@ -116,10 +119,16 @@ impl ServedModel {
             }
             generation.initial_state("")
         };
+        let control = self.controls.of(generation, initial)?;
         let mut choices = Vec::with_capacity(generation.choices());
         for prompt in prompts {
             let mut first = self.request(prompt, generation.sampling())?;
             first.speculate = self.speculation(&generation.speculative)?;
+            if control.constraint.is_some() {
+                // The end of the format is the end of the answer.
+                first.stop_ids.extend(&self.eos_ids);
+            }
+            first.control = control.clone();
             let most = i64::from(i32::MAX);
             first.priority = generation.priority.clamp(-most, most) as i32;
             for k in 0..generation.n {
@@ -294,8 +303,8 @@ impl ServedModel {
             min_tokens: fields.min_tokens.unwrap_or(0).min(room),
             stop_ids,
             speculate: SpeculateOptions::default(),
-            priority: 0,
             control: Control::default(),
+            priority: 0,
         })
     }
 

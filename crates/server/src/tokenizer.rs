@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use volley_constrain::TokenText;
 use volley_protocol::parser::TagIds;
 
 use crate::error::{Error, Result};
@@ -58,12 +59,29 @@ impl Tokenizer {
 
     /// The text of these tokens, control tokens by their names. Bytes that are no text are U+FFFD.
     pub fn text(&self, ids: &[u32]) -> String {
-        let bytes = ids.iter().flat_map(|id| match self.control_ids.get(id) {
-            Some(name) => name.as_bytes(),
-            None => self.bytes(*id),
-        });
+        let bytes = ids.iter().flat_map(|id| self.spelling(*id));
         let bytes: Vec<u8> = bytes.copied().collect();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Bytes that show a token: those of the output, or the name of a control token.
+    pub fn spelling(&self, id: u32) -> &[u8] {
+        match self.control_ids.get(&id) {
+            Some(name) => name.as_bytes(),
+            None => self.bytes(id),
+        }
+    }
+
+    /// What each token stands for, by id: added tokens are markup.
+    pub(crate) fn texts(&self) -> Vec<TokenText> {
+        let added = self.inner.get_added_tokens_decoder();
+        let text = |(id, bytes): (u32, &[u8])| match added.get(&id) {
+            Some(token) => TokenText::Markup(token.content.clone()),
+            None if bytes.is_empty() => TokenText::Unused,
+            None => TokenText::Bytes(bytes.to_vec()),
+        };
+        let bytes = self.bytes.iter().map(AsRef::as_ref);
+        (0..).zip(bytes).map(text).collect()
     }
 
     /// A text in pieces to be encoded one by one, so that control tokens spelled in it stay text.

@@ -46,6 +46,9 @@ pub struct ModelArgs {
     /// Seed of requests that bring none [default: random for each].
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Let answers repeat themselves without end, up to their token limit.
+    #[arg(long)]
+    pub no_repetition_limit: bool,
 }
 
 /// Where to compute.

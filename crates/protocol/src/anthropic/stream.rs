@@ -163,7 +163,7 @@ impl Builder for MessagesBuilder {
         vec![Event::named("message_start", &body)]
     }
 
-    fn step(&mut self, _: usize, step: &Step, _: Usage) -> Vec<Event> {
+    fn step(&mut self, _: usize, step: &Step, _: &Answer, _: Usage) -> Vec<Event> {
         let mut events = Vec::new();
         for delta in &step.deltas {
             self.take(delta, &mut events);
@@ -179,7 +179,7 @@ impl Builder for MessagesBuilder {
     }
 
     fn collect(&mut self, choice: usize, step: &Step) {
-        self.step(choice, step, Usage::default());
+        self.step(choice, step, &Answer::default(), Usage::default());
     }
 
     fn end(&mut self, _: &[Answer], usage: Usage) -> Vec<Event> {

@@ -122,7 +122,7 @@ impl Builder for CompletionBuilder {
         Vec::new()
     }
 
-    fn step(&mut self, index: usize, step: &Step, usage: Usage) -> Vec<Event> {
+    fn step(&mut self, index: usize, step: &Step, _: &Answer, usage: Usage) -> Vec<Event> {
         let mut events = Vec::new();
         let mut tokens = step.logprobs.as_slice();
         for delta in &step.deltas {

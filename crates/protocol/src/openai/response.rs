@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::logprobs::ChoiceLogprobs;
 use crate::parser::FinishReason;
-use crate::reply::Origin;
+use crate::reply::{ClosedBy, Origin};
 
 /// Token counts of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -102,6 +102,12 @@ pub struct Choice {
     pub logprobs: Option<ChoiceLogprobs>,
     /// Why it ended.
     pub finish_reason: FinishReason,
+    /// What ended it in more detail: the stop string, or `repetition`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    /// What closed the thoughts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closed_by: Option<ClosedBy>,
 }
 
 /// The message of an answer.
@@ -181,6 +187,12 @@ pub struct ChunkChoice {
     /// How the tokens of the delta came, with `include_token_origins`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// What ended it in more detail: the stop string, or `repetition`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    /// What closed the thoughts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closed_by: Option<ClosedBy>,
 }
 
 /// What a chunk adds; absent fields add nothing.

@@ -341,7 +341,7 @@ impl Builder for ResponsesBuilder {
         ]
     }
 
-    fn step(&mut self, _: usize, step: &Step, _: Usage) -> Vec<Event> {
+    fn step(&mut self, _: usize, step: &Step, _: &Answer, _: Usage) -> Vec<Event> {
         let mut events = Vec::new();
         let mut logprobs = step.logprobs.as_slice();
         for delta in &step.deltas {
@@ -351,7 +351,7 @@ impl Builder for ResponsesBuilder {
     }
 
     fn collect(&mut self, choice: usize, step: &Step) {
-        self.step(choice, step, Usage::default());
+        self.step(choice, step, &Answer::default(), Usage::default());
     }
 
     fn end(&mut self, _: &[Answer], usage: Usage) -> Vec<Event> {

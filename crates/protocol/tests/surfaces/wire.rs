@@ -5,7 +5,7 @@ use volley_protocol::logprobs::TokenLogprob;
 use volley_protocol::openai::Usage;
 use volley_protocol::parser::{Delta, End, FinishReason, InitialState, ParserConfig};
 use volley_protocol::replay::{EngineEnd, Split, replay};
-use volley_protocol::reply::{Reply, Step, StepParser};
+use volley_protocol::reply::{ClosedBy, Reply, Step, StepParser};
 use volley_protocol::responses::{ResponsesRequest, StoredResponse};
 use volley_protocol::stream::{ReasoningField, ResponseMeta};
 use volley_protocol::{Features, Incoming, Surface};
@@ -43,6 +43,45 @@ fn token(text: &str, logprob: f32) -> TokenLogprob {
             (text.as_bytes().to_vec(), logprob),
             (b"?".to_vec(), f32::NEG_INFINITY),
         ],
+    }
+}
+
+#[test]
+fn what_closed_the_thoughts_and_ended_the_answer_is_told_with_the_finish() {
+    let closed = Step {
+        closed_by: Some(ClosedBy::Budget),
+        ..content("a")
+    };
+    let stopped = Step {
+        stop_string: Some("END".to_owned()),
+        ..finish(FinishReason::Stop)
+    };
+    let looped = Step {
+        repetition: true,
+        ..finish(FinishReason::Length)
+    };
+    for (end, stop_reason) in [(stopped, "END"), (looped, "repetition")] {
+        let mut streamed = reply(Surface::Chat, &json!({"stream": true}));
+        let mut whole = reply(Surface::Chat, &json!({}));
+        let usage = Usage::new(3, 4);
+        let mut sent = streamed.start(usage);
+        for step in [&closed, &end] {
+            sent.extend(streamed.step(0, step, usage));
+            whole.collect(0, step);
+        }
+        let chunks = sent
+            .iter()
+            .map(|event| -> Value { serde_json::from_str(&event.data).unwrap() });
+        let chunks: Vec<Value> = chunks.map(|chunk| chunk["choices"][0].clone()).collect();
+        let body: Value = serde_json::from_str(&whole.whole(usage)).unwrap();
+        let (last, before) = chunks.split_last().unwrap();
+        for choice in [last, &body["choices"][0]] {
+            assert_eq!(choice["closed_by"], "budget");
+            assert_eq!(choice["stop_reason"], stop_reason);
+        }
+        for chunk in before {
+            assert!(chunk.get("closed_by").is_none() && chunk.get("stop_reason").is_none());
+        }
     }
 }
 
