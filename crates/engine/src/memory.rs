@@ -53,6 +53,7 @@ impl MemoryPlan {
     }
 
     /// Gives the cache all memory that is left, or refuses where `least` blocks do not fit.
+    #[cfg(any(feature = "cuda", test))]
     pub(crate) fn fill(mut self, least: usize) -> Result<Self, EngineError> {
         let room = self.available.saturating_sub(self.fixed());
         self.blocks = room / self.block.max(1);
