@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+#[cfg(any(feature = "cuda", test))]
 use crate::EngineError;
 
 /// A GPU of this machine.
