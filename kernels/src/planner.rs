@@ -22,6 +22,8 @@ pub struct Planner {
 struct Counted {
     bytes: BTreeMap<&'static str, usize>,
     next: Address,
+    /// Memory of the host is there: what ranks tell each other by it is read and written.
+    host: BTreeMap<Address, Vec<u64>>,
 }
 
 impl Planner {
@@ -58,11 +60,18 @@ impl Driver for Planner {
 
     fn free(&self, _: Address) {}
 
-    fn alloc_host(&self, _: usize) -> Result<Address> {
-        Self::refuse("alloc_host")
+    fn alloc_host(&self, bytes: usize) -> Result<Address> {
+        let memory = vec![0u64; bytes.div_ceil(8).max(1)];
+        let address = memory.as_ptr() as Address;
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.host.insert(address, memory);
+        Ok(address)
     }
 
-    fn free_host(&self, _: Address) {}
+    fn free_host(&self, address: Address) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.host.remove(&address);
+    }
 
     fn write(&self, _: Address, _: &[u8]) -> Result<()> {
         Ok(())
@@ -80,8 +89,10 @@ impl Driver for Planner {
         usize::MAX
     }
 
-    fn read(&self, _: Address, _: &mut [u8]) -> Result<()> {
-        Self::refuse("read")
+    /// Memory that is only planned reads as zeros.
+    fn read(&self, _: Address, data: &mut [u8]) -> Result<()> {
+        data.fill(0);
+        Ok(())
     }
 
     fn zero(&self, _: Address, _: usize) -> Result<()> {
@@ -122,5 +133,30 @@ impl Driver for Planner {
 
     fn time(&self, _: &mut dyn FnMut() -> Result<()>) -> Result<f32> {
         Self::refuse("time")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use volley_ops::Ops;
+
+    use super::*;
+    use crate::{CudaOps, Limits, Wiring};
+
+    #[test]
+    fn a_rank_of_a_group_is_counted_by_itself() {
+        let planners: Vec<Arc<Planner>> = (0..2).map(|_| Arc::new(Planner::new(4))).collect();
+        let drivers = planners.iter().map(|p| Arc::clone(p) as Arc<dyn Driver>);
+        let group = CudaOps::group(drivers.collect(), Limits::default(), Wiring::default());
+        let group = group.unwrap();
+        let before = planners[1].bytes();
+        assert_eq!((group[1].rank(), group[1].ranks()), (1, 2));
+        let memory = planners[0].alloc("weight", 1000).unwrap();
+        assert_ne!(memory, 0);
+        assert_eq!(planners[0].bytes()["weight"], 1024);
+        assert_eq!(planners[1].bytes(), before);
+        drop(group);
     }
 }
