@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use volley_kernels::{Cuda, CudaOps, Driver, Limits, Planner, Wiring};
+use volley_kernels::{Cuda, CudaOps, Limits, Planner};
 use volley_model::{Shard, TargetConfig};
 use volley_ops::Ops;
 
@@ -56,12 +56,12 @@ fn plan(
     ranks: usize,
     multiprocessors: usize,
 ) -> Result<MemoryPlan, EngineError> {
-    let both = counted(sources, layout, ranks, multiprocessors)?;
+    let both = counted(sources, layout, multiprocessors)?;
     let alone = Layout {
         drafter: None,
         ..layout.clone()
     };
-    let target = counted(sources, &alone, ranks, multiprocessors)?;
+    let target = counted(sources, &alone, multiprocessors)?;
     let of = |bytes: &BTreeMap<&str, usize>, what| bytes.get(what).copied().unwrap_or(0);
     let weights = of(&target, "weight");
     let drafter = of(&both, "weight") - weights;
@@ -80,11 +80,10 @@ fn plan(
     })
 }
 
-/// Bytes by what they are for, of the first of `ranks` ranks, loaded onto no device.
+/// Bytes by what they are for, of a rank that is loaded onto no device.
 fn counted(
     sources: &Sources,
     layout: &Layout,
-    ranks: usize,
     multiprocessors: usize,
 ) -> Result<BTreeMap<&'static str, usize>, EngineError> {
     let mut layout = layout.clone();
@@ -97,20 +96,9 @@ fn counted(
         ..drafter
     });
     let planner = Arc::new(Planner::new(multiprocessors));
-    let first: Arc<dyn Driver> = Arc::clone(&planner) as _;
-    let mut group = match ranks {
-        1 => vec![
-            CudaOps::with_driver(first, Limits::default()).map_err(volley_model::Error::from)?,
-        ],
-        _ => {
-            let others = (1..ranks).map(|_| Arc::new(Planner::new(multiprocessors)) as _);
-            let drivers = std::iter::once(first).chain(others).collect();
-            CudaOps::group(drivers, Limits::default(), Wiring::default())?
-        }
-    };
-    // The other ranks stay until it is loaded: one that leaves makes it fail.
-    drop(load(group.remove(0), sources, &layout)?);
-    drop(group);
+    let ops = CudaOps::with_driver(Arc::clone(&planner) as _, Limits::default())
+        .map_err(volley_model::Error::from)?;
+    drop(load(ops, sources, &layout)?);
     Ok(planner.bytes())
 }
 
