@@ -13,7 +13,7 @@ ENV PATH=/root/.cargo/bin:$PATH CUDA_HOME=/usr/local/cuda
 RUN curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs \
     | sh -s -- -y --profile minimal --default-toolchain ${RUST}
 COPY . /volley
-RUN /volley/docker/build.sh /image --features cuda
+RUN /volley/docker/build.sh /image release --features cuda
 
 # The runtime image brings cuBLASLt and NCCL; the driver's libcuda comes from the host.
 FROM nvidia/cuda:${CUDA}-runtime-ubuntu${UBUNTU}
