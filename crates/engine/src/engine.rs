@@ -198,5 +198,5 @@ fn live(mut scheduler: Scheduler, shared: &Shared) {
     }
     // Nothing else writes it, and only once.
     let _ = shared.stopped.set(Stopped { reason, failed });
-    scheduler.stop(stop);
+    scheduler.stop(&stop);
 }

@@ -3,7 +3,7 @@ use volley_model::{DrafterConfig, Limits, TargetConfig};
 use volley_speculate::Method;
 
 use crate::drafting::DraftLimits;
-use crate::scheduler::SchedulerLimits;
+use crate::schedule::SchedulerLimits;
 use crate::sequence::Sampling;
 use crate::{EngineError, EngineInfo, EngineOptions, Sources, Speculation};
 

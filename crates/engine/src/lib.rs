@@ -22,6 +22,7 @@ mod pace;
 mod proposers;
 mod ranks;
 mod running;
+mod schedule;
 mod scheduler;
 mod sequence;
 mod stats;

@@ -1,0 +1,113 @@
+//! Who runs, who waits, who holds what: all that is decided between steps, without a device.
+//!
+//! Memory is given out as it is needed, not for the worst case: a request without `max_tokens`
+//! would otherwise keep a whole context for itself. When blocks run out, first kept prefixes give
+//! way, then the requests that came last: they stay in their slots, lose what was computed, and
+//! compute it again when there is room. The first one always gets on, so all do.
+
+mod admit;
+mod outcome;
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use volley_cache::{Cache, CacheSizes};
+use volley_speculate::policy::Policy;
+
+use crate::Stop;
+use crate::drafting::DraftLimits;
+use crate::handle::{Shared, Submission};
+use crate::pace::Pace;
+use crate::running::{Running, Turn};
+use crate::step::{Entry, Save};
+
+pub(crate) use outcome::StepLoad;
+
+/// What the scheduler has to know of the ranks and the model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SchedulerLimits {
+    /// Blocks, slots and checkpoints.
+    pub cache: CacheSizes,
+    /// A long prompt is kept at multiples of so many tokens too.
+    pub checkpoint_interval: usize,
+    /// Tokens per sequence.
+    pub max_model_len: usize,
+    /// Prompt tokens per step.
+    pub prefill_chunk: usize,
+    /// Ways to draft.
+    pub drafts: DraftLimits,
+    /// Rows that the proposer writes behind the context.
+    pub draft_rows: usize,
+    /// Longest step while streams run.
+    pub max_itl: Option<Duration>,
+}
+
+/// A checkpoint that the step in hand makes.
+struct Saving {
+    save: Save,
+    /// Tokens before it.
+    tokens: usize,
+}
+
+/// The requests of an engine, between steps.
+pub(crate) struct Schedule {
+    shared: Arc<Shared>,
+    limits: SchedulerLimits,
+    cache: Cache,
+    pace: Pace,
+    policy: Policy,
+    arrivals: u64,
+    waiting: BTreeMap<Turn, Submission>,
+    /// In order of their turns.
+    running: Vec<Running>,
+    /// Entries of the next plan.
+    entries: Vec<Entry>,
+    saving: Vec<Saving>,
+}
+
+impl Schedule {
+    pub fn new(shared: Arc<Shared>, limits: SchedulerLimits, policy: Policy) -> Self {
+        Self {
+            shared,
+            cache: Cache::new(limits.cache),
+            pace: Pace::new(limits.max_itl),
+            policy,
+            limits,
+            arrivals: 0,
+            waiting: BTreeMap::new(),
+            running: Vec::new(),
+            entries: Vec::new(),
+            saving: Vec::new(),
+        }
+    }
+
+    /// Whether nobody runs or waits.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Ends everything: no request is left without a terminal.
+    pub fn end_all(&mut self, stop: &Stop) {
+        self.end_running(stop);
+        for (_, submission) in std::mem::take(&mut self.waiting) {
+            self.refuse(submission, stop.clone());
+        }
+    }
+
+    /// Every block and slot has its one place; nothing can be trusted any more if not.
+    pub fn check_integrity(&self) -> Result<(), String> {
+        let tables = self.running.iter().map(|running| &running.table);
+        let slots = self.running.iter().map(|running| running.slot);
+        let checked = self.cache.check(tables, slots);
+        checked.map_err(|error| format!("the cache is inconsistent: {error}"))
+    }
+    pub fn show_gauges(&self) {
+        let mut stats = self.shared.stats();
+        stats.running = self.running.len();
+        stats.free_blocks = self.cache.idle_blocks();
+        stats.cached_blocks = self.cache.cached_blocks();
+        stats.checkpoints = self.cache.checkpoints();
+    }
+}
