@@ -82,6 +82,18 @@ DEVICE void store(void *base, long long index, T value) {
     reinterpret_cast<T *>(base)[index] = value;
 }
 
+// Unit `unit` of a row of bf16 that begins at an even element; rows that begin at 16 bytes are
+// `aligned`.
+template <class T>
+DEVICE T load_row(const bf16 *row, int unit, bool aligned) {
+    if (aligned) return load<T>(row, unit);
+    constexpr int WORDS = sizeof(T) / 4;
+    T x;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) x.word[i] = load<unsigned>(row, unit * WORDS + i);
+    return x;
+}
+
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
 

@@ -94,7 +94,8 @@ DEVICE void commit_conv(const CommitLayer &p, const Tables &tables, int index, i
         } else {
             const int newest = kept.rows[kept.count - shift + fresh];
             const long long row = (long long)(segment.first + newest) * proj_stride;
-            values[i] = load<Bytes16>(reinterpret_cast<const bf16 *>(p.proj) + row, unit);
+            const bf16 *proj = reinterpret_cast<const bf16 *>(p.proj) + row;
+            values[i] = load_row<Bytes16>(proj, unit, proj_stride % 8 == 0);
         }
     }
 #pragma unroll

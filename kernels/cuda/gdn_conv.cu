@@ -57,7 +57,7 @@ DEVICE void gdn_prepare(const GdnPrepareParams &p) {
     for (int c = 0; c < 4; c++) w[c] = load<Float4>(p.conv_w, channel + c);
 #pragma unroll
     for (int back = 0; back < TAPS; back++)
-        x[back] = widen(load<Bytes8>(inputs.row[back] + channel, 0));
+        x[back] = widen(load_row<Bytes8>(inputs.row[back], channel / 4, stride % 8 == 0));
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         float sum = 0.0f;

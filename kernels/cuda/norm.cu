@@ -89,8 +89,9 @@ DEVICE void gated_norm(const GatedNormParams &p) {
     const int lane = thread_index() % 32, row = task / p.heads, head = task % p.heads;
     const long long at = (long long)task * (GDN_DIM / 4) + lane;
     const Float4 x = widen(load<Bytes8>(p.x, at));
-    const long long gate = (long long)row * p.gate_stride + head * GDN_DIM;
-    const Float4 z = widen(load<Bytes8>(p.gate, gate / 4 + lane));
+    const bf16 *gate = reinterpret_cast<const bf16 *>(p.gate) + (long long)row * p.gate_stride;
+    const Float4 z =
+        widen(load_row<Bytes8>(gate, head * (GDN_DIM / 4) + lane, p.gate_stride % 8 == 0));
     const Float4 w = p.weight_f32 ? load<Float4>(p.weight, lane)
                                   : widen(load<Bytes8>(p.weight, lane));
     float squares = 0.0f;

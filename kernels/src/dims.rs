@@ -62,7 +62,6 @@ pub fn check_gdn(op: &'static str, dims: GdnDims) -> Result<()> {
     check(op, "key_dim", dims.key_dim, GDN_DIM)?;
     check(op, "value_dim", dims.value_dim, GDN_DIM)?;
     check(op, "conv_kernel", dims.conv_kernel, TAPS)?;
-    check_multiple(op, "value heads", dims.value_heads, 4)?;
     check_groups(op, dims.value_heads, dims.key_heads)
 }
 

@@ -36,8 +36,8 @@ pub type Fact = (&'static str, String);
 pub struct Scheduling {
     /// Requests that run at once.
     pub max_running: usize,
-    /// Most prompt tokens in one step.
-    pub prefill_chunk: usize,
+    /// Most prompt tokens in one step; what suits the device if `None`.
+    pub prefill_chunk: Option<usize>,
     /// Prefixes that are kept.
     pub checkpoints: usize,
     /// Ceiling for the time between two updates of an answer.
@@ -50,7 +50,7 @@ impl Scheduling {
     /// One request at a time.
     pub const ALONE: Self = Self {
         max_running: 1,
-        prefill_chunk: 256,
+        prefill_chunk: None,
         checkpoints: 4,
         max_itl: None,
         max_waiting: 1,
@@ -83,24 +83,13 @@ fn load_with(
         let tokenizer = "tokenizer and chat template are the demo model's, text is noise";
         facts.push(("notice", tokenizer.to_string()));
     }
+    facts.extend(device_fact(args.device));
     let (drafter, speculation) = speculation(drafting, &config, &mut facts)?;
-    let max_model_len = args
-        .max_model_len
-        .unwrap_or(DEFAULT_MAX_MODEL_LEN.min(config.max_position_embeddings));
     let options = EngineOptions {
-        device: device(args.device),
-        ranks: args.tensor_parallel_size,
-        max_model_len: Some(max_model_len),
         token_count: Some(tokenizer.count()),
-        speculation,
-        memory_fraction: args.gpu_memory_utilization,
-        max_running: scheduling.max_running,
-        prefill_chunk: scheduling.prefill_chunk,
-        checkpoints: scheduling.checkpoints,
-        max_itl: scheduling.max_itl,
-        max_waiting: scheduling.max_waiting,
-        ..EngineOptions::default()
+        ..engine_options(args, &config, speculation, scheduling)
     };
+    let kind = options.device;
     let engine = Engine::start(options, Sources { target, drafter })?;
     let info = engine.info();
     facts.push((
@@ -114,11 +103,11 @@ fn load_with(
             method => format!("{method}, up to {} drafts per step", info.max_drafts),
         },
     ));
-    let place = match (args.device, args.tensor_parallel_size) {
-        (Device::Cpu, 1) => "on the CPU".to_owned(),
-        (Device::Cpu, ranks) => format!("on the CPU in {ranks} ranks"),
-        (Device::Cuda, 1) => "on the GPU".to_owned(),
-        (Device::Cuda, ranks) => format!("on {ranks} GPUs"),
+    let place = match (kind, args.tensor_parallel_size) {
+        (DeviceKind::Cuda, 1) => "on the GPU".to_owned(),
+        (DeviceKind::Cuda, ranks) => format!("on {ranks} GPUs"),
+        (_, 1) => "on the CPU".to_owned(),
+        (_, ranks) => format!("on the CPU in {ranks} ranks"),
     };
     let requests = match scheduling.max_running {
         1 => "one request at a time".to_owned(),
@@ -149,27 +138,74 @@ fn load_with(
     Ok(Loaded { model, facts })
 }
 
-/// The engine's name of a device.
+/// What the flags say to the engine.
+fn engine_options(
+    args: &ModelArgs,
+    config: &TargetConfig,
+    speculation: Speculation,
+    scheduling: Scheduling,
+) -> EngineOptions {
+    let longest = DEFAULT_MAX_MODEL_LEN.min(config.max_position_embeddings);
+    let device = device(args.device);
+    EngineOptions {
+        device,
+        ranks: args.tensor_parallel_size,
+        max_model_len: Some(args.max_model_len.unwrap_or(longest)),
+        speculation,
+        memory_fraction: args.gpu_memory_utilization,
+        max_running: scheduling.max_running,
+        prefill_chunk: scheduling.prefill_chunk.unwrap_or(prefill_chunk(device)),
+        checkpoints: scheduling.checkpoints,
+        max_itl: scheduling.max_itl,
+        max_waiting: scheduling.max_waiting,
+        ..EngineOptions::default()
+    }
+}
+
+/// The engine's options and its weights, nothing loaded.
+pub fn unloaded(args: &ModelArgs, scheduling: Scheduling) -> Result<(EngineOptions, Sources)> {
+    let target = open_target(&Source::of(&args.model, args.load_format))?;
+    let config = TargetConfig::read(&target)?;
+    let (drafter, speculation) = speculation(Drafting::of(args)?, &config, &mut Vec::new())?;
+    let options = engine_options(args, &config, speculation, scheduling);
+    Ok((options, Sources { target, drafter }))
+}
+
+/// The device that the flags name, or the one that is found.
 pub fn device(device: Device) -> DeviceKind {
     match device {
+        Device::Auto => DeviceKind::found().0,
         Device::Cpu => DeviceKind::Cpu,
         Device::Cuda => DeviceKind::Cuda,
     }
 }
 
+/// What "auto" came to.
+fn device_fact(device: Device) -> Option<Fact> {
+    if device != Device::Auto {
+        return None;
+    }
+    let (kind, reason) = DeviceKind::found();
+    let name = match kind {
+        DeviceKind::Cuda => "cuda",
+        _ => "cpu",
+    };
+    Some(("device", format!("{name} ({reason})")))
+}
+
 /// Bytes per second that the first GPU reads, measured; none on the CPU.
-pub fn read_bandwidth(device: Device) -> Result<Option<f64>> {
+pub fn read_bandwidth(device: DeviceKind) -> Result<Option<f64>> {
     match device {
-        Device::Cpu => Ok(None),
-        Device::Cuda => Ok(volley_engine::gpus()?.first().map(|gpu| gpu.read_bandwidth)),
+        DeviceKind::Cuda => Ok(volley_engine::gpus()?.first().map(|gpu| gpu.read_bandwidth)),
+        _ => Ok(None),
     }
 }
 
 /// Prompt tokens of one step: as many as keep the device busy.
-pub fn prefill_chunk(device: Device) -> usize {
+pub fn prefill_chunk(device: DeviceKind) -> usize {
     match device {
-        Device::Cpu => 256,
-        Device::Cuda => 2048,
+        DeviceKind::Cuda => 2048,
+        _ => 256,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The binary `volley`: serve, chat, generate, inspect, replay, bench, doctor.
+//! The binary `volley`: serve, chat, generate, inspect, plan, replay, bench, doctor.
 
 mod args;
 mod bench;
@@ -11,6 +11,7 @@ mod error;
 mod generate;
 mod inspect;
 mod load;
+mod plan;
 mod replay;
 mod serve;
 mod terminal;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(&args),

@@ -271,3 +271,35 @@ fn paths_and_models_are_found_as_clients_write_them() {
     let odd = server.request("GET", "/health", &[("x-request-id", "a b")], b"");
     assert!(odd.header("x-request-id").unwrap().starts_with("req_"));
 }
+
+/// The command line of vLLM for two GPUs, with the first word changed: here by two ranks on the CPU.
+#[test]
+fn the_command_line_of_vllm_starts() {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
+    let drafter = format!("{demo}/drafter");
+    let speculation =
+        json!({"method": "dflash", "model": drafter, "num_speculative_tokens": 15}).to_string();
+    let target = format!("{demo}/target");
+    let server = Server::start(&[
+        &target,
+        "--tensor-parallel-size",
+        "2",
+        "--max-model-len",
+        "2048",
+        "--reasoning-parser",
+        "qwen3",
+        "--enable-auto-tool-choice",
+        "--tool-call-parser",
+        "qwen3_coder",
+        "--language-model-only",
+        "--speculative-config",
+        &speculation,
+        "--trust-remote-code",
+    ]);
+    let banner = &server.banner;
+    for words in ["device    cpu (", "on the CPU in 2 ranks", "dflash"] {
+        assert!(banner.contains(words), "{words} is not in {banner}");
+    }
+    let answer = heard_whole(&server.chat_ok(user("What is 17 + 25?")));
+    assert!(answer.content.contains("42"), "{answer:?}");
+}

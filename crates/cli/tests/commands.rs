@@ -104,6 +104,26 @@ fn inspect_describes_the_demo() {
     }
 }
 
+/// Twice 48 GB hold the 27B and its drafter, once does not.
+#[test]
+fn plan_says_what_fits_without_a_gpu() {
+    let flags = ["plan", "qwen3.6-27b", "--load-format", "dummy", "--json"];
+    let two = [&flags[..], &["-tp", "2", "--max-model-len", "131072"]].concat();
+    let report = json_of(&two);
+    assert_eq!(report["ranks"], 2);
+    assert!(report["sequences"].as_u64().unwrap() >= 1, "{report}");
+    let weights = report["plan"]["weights"].as_f64().unwrap();
+    assert!((26.8e9..27.1e9).contains(&weights), "{weights}");
+
+    let one = volley(&flags, "");
+    assert_eq!(one.status.code(), Some(1));
+    assert!(
+        text(&one.stderr).contains("weights 53.79 GB"),
+        "{}",
+        text(&one.stderr)
+    );
+}
+
 #[test]
 fn wrong_arguments_end_with_2_and_one_line() {
     for (args, words) in [
@@ -117,6 +137,7 @@ fn wrong_arguments_end_with_2_and_one_line() {
             "between 0 and 2",
         ),
         (&["inspect", "/no/such"], "/no/such"),
+        (&["plan", "--gpu-memory-mib", "0"], "--gpu-memory-mib"),
     ] {
         let output = volley(args, "");
         let message = text(&output.stderr);
@@ -137,6 +158,7 @@ fn broken_models_and_taken_ports_end_with_1_and_one_line() {
         (&["serve", "--port", &*port], &*port),
         (&["serve", "--tensor-parallel-size", "7"], "7"),
         (&["generate", "--prompt", "", "--max-tokens", "1"], "empty"),
+        (&["plan", "--gpu-memory-mib", "900"], "available 0.85 GB"),
     ] {
         let output = volley(args, "");
         let message = text(&output.stderr);

@@ -198,7 +198,6 @@ pub enum EngineError {
     #[error(transparent)]
     Model(#[from] volley_model::Error),
     /// The GPU does not start.
-    #[cfg(feature = "cuda")]
     #[error(transparent)]
     Gpu(#[from] volley_kernels::Error),
     /// An operation failed outside the model.

@@ -30,7 +30,6 @@ pub(crate) struct DrafterLayout {
 
 impl Layout {
     /// Cache blocks of one sequence of full length.
-    #[cfg(feature = "cuda")]
     pub(crate) fn longest_blocks(&self) -> usize {
         let limits = self.scheduler;
         (limits.max_model_len + limits.draft_rows).div_ceil(limits.cache.block_size)

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-#[cfg(any(feature = "cuda", test))]
 use crate::EngineError;
 
 /// A GPU of this machine.
@@ -27,7 +26,7 @@ pub struct GpuReport {
 }
 
 /// Memory of one rank, bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryPlan {
     /// Weights of the target.
     pub weights: usize,
@@ -43,6 +42,8 @@ pub struct MemoryPlan {
     pub block_tokens: usize,
     /// Cache blocks.
     pub blocks: usize,
+    /// Of these, what a sequence of full length takes.
+    pub sequence_blocks: usize,
     /// What may be used.
     pub available: usize,
 }
@@ -53,8 +54,12 @@ impl MemoryPlan {
         self.weights + self.drafter + self.states + self.workspace
     }
 
+    /// Sequences of full length that the cache holds at once.
+    pub fn sequences(&self) -> usize {
+        self.blocks / self.sequence_blocks.max(1)
+    }
+
     /// Gives the cache all memory that is left, or refuses where `least` blocks do not fit.
-    #[cfg(any(feature = "cuda", test))]
     pub(crate) fn fill(mut self, least: usize) -> Result<Self, EngineError> {
         let room = self.available.saturating_sub(self.fixed());
         self.blocks = room / self.block.max(1);
@@ -106,6 +111,7 @@ mod tests {
         block: 1_000_000,
         block_tokens: 16,
         blocks: 0,
+        sequence_blocks: 100,
         available: 60_000_000_000,
     };
 

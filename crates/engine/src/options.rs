@@ -67,6 +67,19 @@ impl Default for EngineOptions {
     }
 }
 
+impl DeviceKind {
+    /// The GPU where this build and this machine have one, the CPU elsewhere; with the reason.
+    pub fn found() -> (Self, String) {
+        #[cfg(feature = "cuda")]
+        return match crate::cuda::found() {
+            Ok(name) => (Self::Cuda, name),
+            Err(reason) => (Self::Cpu, reason),
+        };
+        #[cfg(not(feature = "cuda"))]
+        (Self::Cpu, "this volley was built without CUDA".into())
+    }
+}
+
 /// Where an engine computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

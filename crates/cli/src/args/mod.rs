@@ -16,6 +16,7 @@ use crate::chat::ChatArgs;
 use crate::doctor::DoctorArgs;
 use crate::generate::GenerateArgs;
 use crate::inspect::InspectArgs;
+use crate::plan::PlanArgs;
 use crate::replay::ReplayArgs;
 use crate::serve::ServeArgs;
 
@@ -39,6 +40,8 @@ pub enum Command {
     Generate(Box<GenerateArgs>),
     /// Say what a checkpoint is: architecture, sizes, tensors, memory.
     Inspect(InspectArgs),
+    /// Say what a model takes of the memory of GPUs, and how many sequences fit.
+    Plan(PlanArgs),
     /// Play a recorded output of a model through the server's parsers and writers.
     Replay(ReplayArgs),
     /// Measure, with a record to keep.

@@ -23,8 +23,9 @@ pub struct ModelArgs {
     /// Ranks that share the weights.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub tensor_parallel_size: usize,
-    /// Where to compute; "cuda" needs a build with the feature of that name.
-    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    /// Where to compute; "auto" takes the GPUs if this build has the feature "cuda" and there is
+    /// one, else the processor.
+    #[arg(long, value_enum, default_value_t = Device::Auto)]
     pub device: Device,
     /// Share of a GPU's memory to use; what models leave of it holds keys and values.
     #[arg(long, value_name = "FRACTION", default_value_t = 0.9, value_parser = share)]
@@ -74,6 +75,8 @@ pub enum LoadFormat {
 /// Where to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Device {
+    /// NVIDIA GPUs if they can be used, else the processor.
+    Auto,
     /// The processor, in f32.
     Cpu,
     /// NVIDIA GPUs, in bf16.

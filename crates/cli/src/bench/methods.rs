@@ -178,7 +178,7 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
         prompts.len()
     );
     if let Some(path) = &args.json {
-        record::write(path, args.model.device, &rows)?;
+        record::write(path, load::device(args.model.device), &rows)?;
     }
     match &args.svg {
         Some(path) => write(path, &picture(&rows, &methods)),

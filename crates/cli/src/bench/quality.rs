@@ -104,7 +104,7 @@ pub fn run(args: &QualityArgs) -> Result<()> {
     rows.push(all.finish("all"));
     print(&rows);
     if let Some(path) = &args.json {
-        record::write(path, args.model.device, &rows)?;
+        record::write(path, load::device(args.model.device), &rows)?;
     }
     let poor: Vec<&str> = rows
         .iter()

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use volley_engine::DeviceKind;
 
-use crate::args::Device;
 use crate::error::{Error, Result};
 
 /// Writes `{"machine", "commit", "command", "rows"}` to `path`.
-pub fn write<R: Serialize>(path: &Path, device: Device, rows: &[R]) -> Result<()> {
+pub fn write<R: Serialize>(path: &Path, device: DeviceKind, rows: &[R]) -> Result<()> {
     let record = json!({
         "machine": machine(device),
         "commit": commit(),
@@ -43,12 +43,16 @@ fn commit() -> Option<String> {
     output.status.success().then(|| text.trim().to_string())
 }
 
-fn machine(device: Device) -> Value {
-    let gpu = match device {
-        Device::Cpu => None,
-        Device::Cuda => gpu(),
+fn machine(device: DeviceKind) -> Value {
+    let gpus = match device {
+        DeviceKind::Cuda => gpus(),
+        _ => None,
     };
-    let (name, driver) = gpu.unzip();
+    let Gpus {
+        name,
+        driver,
+        count,
+    } = gpus.unwrap_or_default();
     let model = std::fs::read_to_string("/proc/cpuinfo")
         .ok()
         .and_then(|text| {
@@ -59,18 +63,37 @@ fn machine(device: Device) -> Value {
         "cpu": model,
         "cores": std::thread::available_parallelism().ok().map(usize::from),
         "gpu": name,
-        "count": usize::from(name.is_some()),
+        "count": count,
         "driver": driver,
     })
 }
 
-/// Name and driver of the first GPU, as the driver's own tool tells them.
-fn gpu() -> Option<(String, String)> {
+/// The machine's GPUs.
+#[derive(Debug, Default, PartialEq)]
+struct Gpus {
+    /// Of the first.
+    name: Option<String>,
+    driver: Option<String>,
+    count: usize,
+}
+
+impl Gpus {
+    /// From lines of names and driver versions.
+    fn read(text: &str) -> Option<Self> {
+        let (name, driver) = text.lines().next()?.split_once(", ")?;
+        Some(Self {
+            name: Some(name.to_string()),
+            driver: Some(driver.to_string()),
+            count: text.lines().count(),
+        })
+    }
+}
+
+/// As the driver's own tool tells them.
+fn gpus() -> Option<Gpus> {
     let query = ["--query-gpu=name,driver_version", "--format=csv,noheader"];
     let output = Command::new("nvidia-smi").args(query).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    let (name, driver) = text.lines().next()?.split_once(", ")?;
-    Some((name.to_string(), driver.to_string()))
+    Gpus::read(&String::from_utf8(output.stdout).ok()?)
 }
 
 /// Median of a sample; 0 for an empty one.
@@ -92,7 +115,16 @@ pub fn quantile(values: &mut [f64], share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{median, quantile};
+    use super::{Gpus, median, quantile};
+
+    #[test]
+    fn all_gpus_are_counted() {
+        let gpus = Gpus::read("NVIDIA H200, 580.159.04\nNVIDIA H200, 580.159.04\n").unwrap();
+        assert_eq!(gpus.name.as_deref(), Some("NVIDIA H200"));
+        assert_eq!(gpus.driver.as_deref(), Some("580.159.04"));
+        assert_eq!(gpus.count, 2);
+        assert_eq!(Gpus::read(""), None);
+    }
 
     #[test]
     fn quantiles() {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
+use volley_engine::DeviceKind;
 
 use super::{chats, progress, record};
-use crate::args::Device;
 use crate::args::values::{number_in, positive};
 use crate::error::{Error, Result};
 
@@ -154,7 +154,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     row.failed = failures.len();
     print(&row);
     if let Some(path) = &args.json {
-        record::write(path, Device::Cpu, &[&row])?;
+        record::write(path, DeviceKind::Cpu, &[&row])?;
     }
     match failures.first() {
         None => Ok(()),

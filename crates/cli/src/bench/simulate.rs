@@ -111,7 +111,7 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
         .collect();
     print(&rows);
     match &args.json {
-        Some(path) => record::write(path, args.model.device, &rows),
+        Some(path) => record::write(path, load::device(args.model.device), &rows),
         None => Ok(()),
     }
 }

@@ -84,7 +84,8 @@ struct Row {
 
 /// Measures every method, context and number of sequences.
 pub fn run(args: &StepArgs) -> Result<()> {
-    let bandwidth = load::read_bandwidth(args.model.device)?;
+    let device = load::device(args.model.device);
+    let bandwidth = load::read_bandwidth(device)?;
     if let Some(bandwidth) = bandwidth {
         println!("reads {:.0} GB/s", bandwidth / 1e9);
     }
@@ -101,7 +102,7 @@ pub fn run(args: &StepArgs) -> Result<()> {
         measure(args, method, bandwidth, &mut rows)?;
     }
     match &args.json {
-        Some(path) => record::write(path, args.model.device, &rows),
+        Some(path) => record::write(path, device, &rows),
         None => Ok(()),
     }
 }
@@ -155,15 +156,16 @@ fn measure(
         },
     };
     let max_model_len = most(&args.context) + (WARM_STEPS + args.steps + 2) * (1 + drafts);
+    let device = load::device(args.model.device);
     let options = EngineOptions {
-        device: load::device(args.model.device),
+        device,
         ranks: args.model.tensor_parallel_size,
         max_model_len: Some(max_model_len),
         // Of every sequence, with room for a block of drafts.
         cache_blocks: Some(most(&args.sequences) * (max_model_len / 16 + 3)),
         checkpoints: 0,
         memory_fraction: args.model.gpu_memory_utilization,
-        prefill_chunk: load::prefill_chunk(args.model.device),
+        prefill_chunk: load::prefill_chunk(device),
         speculation: match drafts {
             0 => Speculation::none(),
             max_drafts => Speculation::dflash(max_drafts),

@@ -25,9 +25,9 @@ pub struct ServeArgs {
     /// Requests that run at once, sharing the steps of the model.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive)]
     pub max_num_seqs: usize,
-    /// Most prompt tokens computed in one step.
-    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = positive)]
-    pub max_num_batched_tokens: usize,
+    /// Most prompt tokens computed in one step [default: 256, on GPUs 2048].
+    #[arg(long, value_name = "TOKENS", value_parser = positive)]
+    pub max_num_batched_tokens: Option<usize>,
     /// Ceiling for the time between two pieces of a running answer, in milliseconds: prompts of
     /// others are read as far as it allows.
     #[arg(long, value_name = "MS", default_value_t = 150, value_parser = positive)]

@@ -45,10 +45,36 @@ fn heads(checks: &Checks) -> GdnDims {
     }
 }
 
-pub fn gdn_prepare(checks: &mut Checks) {
+/// Shapes with few heads: what ranks of a small model have, whose rows begin anywhere.
+fn few_heads() -> Vec<(GdnDims, Vec<Shape>)> {
+    let shapes = vec![Shape::chain(2, 7), Shape::tree(15, 3), Shape::chain(1, 9)];
+    let heads = [(1, 1), (1, 2), (1, 3), (2, 6)];
+    heads
+        .map(|(keys, values)| (gdn_dims(keys, values), shapes.clone()))
+        .into()
+}
+
+/// All batches at the usual heads, one of them at few.
+fn gdn_cases(checks: &Checks) -> Vec<(GdnDims, Vec<Shape>)> {
     let dims = heads(checks);
-    for shapes in gdn_batches(checks) {
-        checks.case("gdn_prepare", format!("{shapes:?}"), |d| {
+    let batches = gdn_batches(checks).into_iter();
+    batches
+        .map(|shapes| (dims, shapes))
+        .chain(few_heads())
+        .collect()
+}
+
+/// What a case is called.
+fn case(dims: GdnDims, shapes: &[Shape]) -> String {
+    format!(
+        "{} of {} heads, {shapes:?}",
+        dims.key_heads, dims.value_heads
+    )
+}
+
+pub fn gdn_prepare(checks: &mut Checks) {
+    for (dims, shapes) in gdn_cases(checks) {
+        checks.case("gdn_prepare", case(dims, &shapes), |d| {
             let (batch, _, slots) = batch(d, &shapes);
             let (n, heads) = (batch.rows(), dims.value_heads);
             let proj = d.random(n, dims.proj_width(), 4.0)?;
@@ -95,9 +121,8 @@ fn distances<const N: usize>(
 }
 
 pub fn gdn_verify(checks: &mut Checks) {
-    let dims = heads(checks);
-    for shapes in gdn_batches(checks) {
-        checks.case("gdn_verify", format!("{shapes:?}"), |d| {
+    for (dims, shapes) in gdn_cases(checks) {
+        checks.case("gdn_verify", case(dims, &shapes), |d| {
             let (batch, _, slots) = batch(d, &shapes);
             let n = batch.rows();
             let (mut cpu, mut gpu) = split(d.gdn_rows(n, dims.key_heads, dims.value_heads)?);
@@ -115,9 +140,8 @@ pub fn gdn_verify(checks: &mut Checks) {
 }
 
 pub fn gdn_commit(checks: &mut Checks) {
-    let dims = heads(checks);
-    for shapes in gdn_batches(checks) {
-        checks.case("gdn_commit", format!("{shapes:?}"), |d| {
+    for (dims, shapes) in gdn_cases(checks) {
+        checks.case("gdn_commit", case(dims, &shapes), |d| {
             let (batch, _, slots) = batch(d, &shapes);
             let keep = keep(d, &batch);
             let n = batch.rows();
@@ -138,12 +162,19 @@ pub fn commit_layers(checks: &mut Checks) {
     let dims = heads(checks);
     let (chain, tree) = (Shape::chain, Shape::tree);
     // More layers than one launch takes.
-    for (layers, shapes) in [
-        (1, vec![tree(16, 20)]),
-        (3, vec![chain(2, 7), tree(15, 3), chain(1, 9)]),
-        (66, vec![chain(1, 4)]),
-    ] {
-        checks.case("commit_layers", format!("{layers} of {shapes:?}"), |d| {
+    let mut cases = vec![
+        (1, dims, vec![tree(16, 20)]),
+        (3, dims, vec![chain(2, 7), tree(15, 3), chain(1, 9)]),
+        (66, dims, vec![chain(1, 4)]),
+    ];
+    cases.extend(
+        few_heads()
+            .into_iter()
+            .map(|(dims, shapes)| (2, dims, shapes)),
+    );
+    for (layers, dims, shapes) in cases {
+        let name = format!("{layers} of {}", case(dims, &shapes));
+        checks.case("commit_layers", name, |d| {
             let (batch, _, slots) = batch(d, &shapes);
             let keep = keep(d, &batch);
             let n = batch.rows();
@@ -196,8 +227,11 @@ pub fn gdn_prefill(checks: &mut Checks) {
     if checks.full() {
         all.extend([vec![chain(1000, 0)], vec![chain(300, 9); 3]]);
     }
-    for shapes in all {
-        checks.case("gdn_prefill", format!("{shapes:?}"), |d| {
+    let all = all.into_iter().map(|shapes| (dims, shapes));
+    let few = few_heads().into_iter();
+    let few = few.map(|(dims, _)| (dims, vec![chain(65, 0), chain(17, 4)]));
+    for (dims, shapes) in all.chain(few) {
+        checks.case("gdn_prefill", case(dims, &shapes), |d| {
             let (batch, _, slots) = batch(d, &shapes);
             let n = batch.rows();
             let (cpu, gpu) = split(d.gdn_rows(n, dims.key_heads, dims.value_heads)?);
@@ -216,9 +250,8 @@ pub fn gdn_prefill(checks: &mut Checks) {
 }
 
 pub fn conv_commit(checks: &mut Checks) {
-    let dims = heads(checks);
-    for shapes in gdn_batches(checks) {
-        checks.case("conv_commit", format!("{shapes:?}"), |d| {
+    for (dims, shapes) in gdn_cases(checks) {
+        checks.case("conv_commit", case(dims, &shapes), |d| {
             let (batch, _, slots) = batch(d, &shapes);
             let keep = keep(d, &batch);
             let proj = d.random(batch.rows(), dims.proj_width(), 4.0)?;
@@ -233,9 +266,10 @@ pub fn conv_commit(checks: &mut Checks) {
 }
 
 pub fn gated_norm(checks: &mut Checks) {
-    let dims = heads(checks);
-    for n in [1, 15, 33] {
-        checks.case("gated_norm", format!("{n} rows"), |d| {
+    let usual = [1, 15, 33].map(|n| (heads(checks), n));
+    let few = few_heads().into_iter().map(|(dims, _)| (dims, 15));
+    for (dims, n) in usual.into_iter().chain(few) {
+        checks.case("gated_norm", case(dims, &[Shape::chain(n, 0)]), |d| {
             let x = d.random(n, dims.value_width(), 0.1)?;
             let proj = d.random(n, dims.proj_width(), 4.0)?;
             let w = d.random_f32(1, 128, 1.0)?;
