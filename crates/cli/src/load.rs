@@ -133,6 +133,7 @@ fn load_with(
         eos_ids: config.eos,
         seed: args.seed,
         controls,
+        replays: None,
         engine,
     };
     Ok(Loaded { model, facts })

@@ -109,6 +109,74 @@ fn a_recorded_answer_replays_as_it_was_served() {
     }
 }
 
+/// `serve --replay`: other prompts, other surfaces, any sampling, and the recorded answers.
+#[test]
+fn a_server_answers_with_recordings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let recorder = Server::start(&["--record", path]);
+    let mut call = user("What's the weather in Bergen?");
+    call["tools"] = json!([weather_tool()]);
+    let call = recorder.chat_ok(call)["choices"][0].clone();
+    let sum = recorder.chat_ok(user("What is 17 + 25?"))["choices"][0].clone();
+    // The files come after the answers.
+    let both = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::read_dir(folder.path()).unwrap().count() == 2
+    });
+    assert!(both);
+    drop(recorder);
+
+    let flags = ["--replay", path, path, path, "--max-num-seqs", "2"];
+    let server = Server::start(&flags);
+    assert!(server.banner.contains("6 recordings"), "{}", server.banner);
+    let mut other = user("Tell me a story.");
+    other["temperature"] = 1.into();
+    assert_eq!(
+        said_of(&server.chat_ok(other.clone())),
+        said_of(&json!({"choices": [sum]}))
+    );
+    other["tools"] = json!([weather_tool()]);
+    let chunks = server.stream(other.clone());
+    let arguments = chunks.iter().filter_map(|chunk| {
+        chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str()
+    });
+    let expected = &call["message"]["tool_calls"][0]["function"]["arguments"];
+    assert_eq!(arguments.collect::<String>(), expected.as_str().unwrap());
+
+    // No thinking was asked for: the recorded thoughts are left out.
+    let messages = json!({"max_tokens": 300, "messages": other["messages"],
+        "tools": [{"name": "get_weather", "input_schema": {"type": "object",
+            "properties": {"place": {"type": "string"}}}}]});
+    let answer = server.post("/v1/messages", &messages.to_string()).json();
+    assert_eq!(
+        answer["content"][0]["input"],
+        json!({"place": "Bergen"}),
+        "{answer}"
+    );
+    assert_eq!(answer["stop_reason"], "tool_use");
+
+    let mut short = user("Again.");
+    short["max_tokens"] = 5.into();
+    let short = server.chat_ok(short);
+    assert_eq!(short["usage"]["completion_tokens"], 5);
+    assert_eq!(short["choices"][0]["finish_reason"], "length");
+    let last = server.chat_ok(user("And again."));
+    assert_eq!(said_of(&last), said_of(&json!({"choices": [sum]})));
+    let none = server.chat(user("Once more."));
+    assert_eq!(none.status, 400);
+    assert!(
+        none.body.contains("none of the 6 recordings is left"),
+        "{}",
+        none.body
+    );
+    server.settles();
+}
+
+fn said_of(response: &Value) -> Value {
+    said("chat", response)
+}
+
 #[test]
 fn files_that_are_no_recordings_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -302,6 +302,36 @@ fn runaway_repetition_ends_answers_and_closes_thoughts() {
 }
 
 #[test]
+fn a_script_is_the_output_whatever_the_model_would_say() {
+    let script: Vec<u32> = (0..70).map(|n| n * 37 % 500).chain([END]).collect();
+    for request in [
+        greedy(prompt(3, 8), 200),
+        sampled(prompt(3, 8), 200, FLAT, 1),
+    ] {
+        let mut request = request;
+        request.stop_ids = vec![END];
+        request.control.script = script.clone().into();
+        let outcome = same_everywhere(&engines(), &request);
+        assert_eq!(outcome.tokens, script);
+        assert_eq!(outcome.terminal.stop, Stop::Token(END));
+        // Its tokens are free drafts: 16 a step.
+        let outcome = run(&start(options(dflash(15))), request.clone());
+        assert!(outcome.updates.len() <= 6, "{}", outcome.updates.len());
+
+        request.max_tokens = 30;
+        let outcome = run(&start(options(dflash(15))), request.clone());
+        assert_eq!(outcome.tokens, script[..30]);
+        assert_eq!(outcome.terminal.stop, Stop::Length);
+
+        // Behind its end the model goes on by itself.
+        request.control.script = script[..20].into();
+        let outcome = run(&start(options(dflash(15))), request);
+        assert_eq!(outcome.tokens[..20], script[..20]);
+        assert_eq!(outcome.tokens.len(), 30);
+    }
+}
+
+#[test]
 fn logprobs_are_the_targets_own_at_every_depth() {
     let engines = engines();
     for request in [

@@ -63,6 +63,7 @@ impl Controls {
             thinking,
             repetition: self.repetition.filter(|_| !endless),
             logprobs: request.logprobs,
+            ..Control::default()
         })
     }
 

@@ -16,6 +16,7 @@ use crate::app::RETRY_AFTER_S;
 use crate::control::Controls;
 use crate::defaults::GenerationDefaults;
 use crate::generation::Generation;
+use crate::replays::Replays;
 use crate::tokenizer::Tokenizer;
 use crate::turns::checkpoints;
 
@@ -38,6 +39,8 @@ pub struct ServedModel {
     pub seed: Option<u64>,
     /// What requests ask of their outputs.
     pub controls: Controls,
+    /// What answers are, if not the model's own.
+    pub replays: Option<Replays>,
     /// Tokens to tokens.
     pub engine: EngineHandle,
 }
@@ -135,6 +138,10 @@ impl ServedModel {
                 let mut request = first.clone();
                 let seed = &mut request.sampling.seed;
                 *seed = seed.wrapping_add(k as u64);
+                if let Some(replays) = &self.replays {
+                    let (tokenizer, ends) = (&self.tokenizer, &self.eos_ids);
+                    replays.script(&mut request, generation, initial, tokenizer, ends)?;
+                }
                 let parser = ParserConfig {
                     initial,
                     tools: generation.active_tools().to_vec(),

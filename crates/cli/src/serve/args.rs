@@ -1,5 +1,7 @@
 //! Flags of `volley serve`.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 use super::http::HttpArgs;
@@ -45,6 +47,10 @@ pub struct ServeArgs {
     /// Requests that may wait for their turn; more are refused with status 429.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_num_queued_reqs: usize,
+    /// Answer with these recordings, made by --record, in place of what the model would say: files,
+    /// or folders in the order of names. Requests with tools take those made with tools.
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub replay: Vec<PathBuf>,
     /// Who may ask, and how much.
     #[command(flatten)]
     pub http: HttpArgs,

@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use tracing_subscriber::filter::LevelFilter;
-use volley_server::Server;
+use volley_server::{Replays, Server};
 
 pub use self::args::{LogLevel, ServeArgs};
 use crate::error::Result;
@@ -28,7 +28,11 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let options = args.http.options(args.max_num_queued_reqs)?;
     // The port first: a port in use is known before a large model is loaded.
     let mut server = Server::bind(&args.host, args.port)?;
-    let loaded = load(
+    let replays = match args.replay.as_slice() {
+        [] => None,
+        paths => Some(Replays::open(paths)?),
+    };
+    let mut loaded = load(
         &args.model,
         &args.served_model_name,
         Scheduling {
@@ -42,6 +46,11 @@ pub fn run(args: &ServeArgs) -> Result<()> {
             max_waiting: args.max_num_queued_reqs,
         },
     )?;
+    if let Some(replays) = &replays {
+        let fact = format!("{} recordings, not the model's own words", replays.count());
+        loaded.facts.push(("answers", fact));
+    }
+    loaded.model.replays = replays;
     server.loaded();
     let mut out = std::io::stdout().lock();
     writeln!(out, "volley {}", env!("CARGO_PKG_VERSION"))?;

@@ -36,6 +36,7 @@ enum Phase {
 enum Forced {
     Closing,
     Opening,
+    Script,
 }
 
 impl Controller {
@@ -46,6 +47,10 @@ impl Controller {
             min_tokens: request.min_tokens,
             matcher: control.constraint.as_ref().map(|c| c.matcher()),
             phase: match &control.thinking {
+                _ if !control.script.is_empty() => Phase::Forced {
+                    from: 0,
+                    what: Forced::Script,
+                },
                 Some(_) => Phase::Thinking,
                 None => Phase::Answer,
             },
@@ -122,8 +127,8 @@ impl Controller {
                 self.phase = phase;
                 self.closed_by = closed_by;
             }
-            (Phase::Forced { from, what }, Some(thinking)) => {
-                if len - from == what.tokens(thinking).len() {
+            (Phase::Forced { from, what }, _) => {
+                if len - from == what.tokens(&self.control).len() {
                     self.phase = Phase::Answer;
                 }
             }
@@ -142,7 +147,7 @@ impl Controller {
     /// Where the output is behind a token of the thoughts.
     fn think(&self, thinking: &Thinking, output: &[u32], token: u32) -> (Phase, Option<ClosedBy>) {
         let len = output.len();
-        let force = |what: Forced| match what.tokens(thinking).is_empty() {
+        let force = |what: Forced| match what.tokens(&self.control).is_empty() {
             true => Phase::Answer,
             false => Phase::Forced { from: len, what },
         };
@@ -172,10 +177,8 @@ impl Controller {
 
     /// Tokens that come by force from here on.
     fn forced(&self) -> &[u32] {
-        match (self.phase, &self.control.thinking) {
-            (Phase::Forced { from, what }, Some(thinking)) => {
-                &what.tokens(thinking)[self.followed - from..]
-            }
+        match self.phase {
+            Phase::Forced { from, what } => &what.tokens(&self.control)[self.followed - from..],
             _ => &[],
         }
     }
@@ -225,10 +228,12 @@ impl Controller {
 }
 
 impl Forced {
-    fn tokens(self, thinking: &Thinking) -> &[u32] {
+    fn tokens(self, control: &Control) -> &[u32] {
+        let thinking = control.thinking.as_ref();
         match self {
-            Self::Closing => &thinking.closing,
-            Self::Opening => &thinking.opening,
+            Self::Closing => thinking.map_or(&[], |thinking| &thinking.closing),
+            Self::Opening => thinking.map_or(&[], |thinking| &thinking.opening),
+            Self::Script => &control.script,
         }
     }
 }

@@ -4,6 +4,8 @@
 mod follow;
 mod repetition;
 
+use std::sync::Arc;
+
 use volley_constrain::Constraint;
 
 pub(crate) use follow::Controller;
@@ -20,6 +22,8 @@ pub struct Control {
     pub repetition: Option<RepetitionRule>,
     /// Logprobs of the tokens, each with this many of the likeliest.
     pub logprobs: Option<usize>,
+    /// The output begins with these tokens, whatever the model would say: an answer played again.
+    pub script: Arc<[u32]>,
 }
 
 /// The think block that a prompt leaves open.
