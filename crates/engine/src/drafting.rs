@@ -199,7 +199,8 @@ impl RequestDrafter {
 pub(crate) fn step_kind(steps: &[DecodeStep]) -> Option<(StepKind, usize)> {
     let kind = |plan: &DraftPlan| match plan {
         DraftPlan::None | DraftPlan::Given(_) => StepKind::Plain,
-        DraftPlan::Chain { .. } | DraftPlan::Tree(_) => StepKind::Block,
+        DraftPlan::Chain { .. } => StepKind::Block,
+        DraftPlan::Tree(_) => StepKind::Tree,
         DraftPlan::Mtp { depth } => StepKind::Mtp(*depth),
     };
     let first = kind(&steps.first()?.draft);

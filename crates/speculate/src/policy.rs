@@ -3,7 +3,7 @@
 mod acceptance;
 mod costs;
 
-pub use acceptance::{Acceptance, Repeats};
+pub use acceptance::{Acceptance, Scope};
 pub use costs::{Costs, StepKind};
 
 use crate::{DraftPlan, Lookup, TreeShape};
@@ -24,12 +24,21 @@ pub struct Choices {
 }
 
 /// Costs of an engine, and how drafts did in it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Policy {
     /// Time of steps.
     pub costs: Costs,
     /// Over all sequences: what a new one starts from.
     pub acceptance: Acceptance,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            costs: Costs::default(),
+            acceptance: Acceptance::new(Scope::Engine),
+        }
+    }
 }
 
 /// Sizes of trees that are tried.
@@ -77,11 +86,14 @@ impl SequencePolicy {
     ) -> DraftPlan {
         let repeat = lookup.repeat();
         self.shadow = repeat.map(|repeat| (repeat.len, lookup.continuation(repeat, SHADOW)));
-        let mut best = (Choice::None, self.rate(policy, Choice::None, running, 0));
+        let mut best = (
+            Choice::None,
+            self.rate(policy, Choice::None, choices, running, 0),
+        );
         let mut drafting: Option<(Choice, f64)> = None;
         let repeated = repeat.map_or(0, |repeat| repeat.len);
         for choice in options(choices, repeated) {
-            let mut rate = self.rate(policy, choice, running, repeated);
+            let mut rate = self.rate(policy, choice, choices, running, repeated);
             if self.last == Some(choice) {
                 rate *= MARGIN;
             }
@@ -122,13 +134,23 @@ impl SequencePolicy {
     }
 
     /// Expected tokens per millisecond.
-    fn rate(&self, policy: &Policy, choice: Choice, running: usize, repeated: usize) -> f64 {
+    fn rate(
+        &self,
+        policy: &Policy,
+        choice: Choice,
+        choices: Choices,
+        running: usize,
+        repeated: usize,
+    ) -> f64 {
         let (own, all) = (&self.acceptance, &policy.acceptance);
         let (tokens, kind, drafts) = match choice {
             Choice::None => (1.0, StepKind::Plain, 0),
             Choice::Lookup(n) => (own.repeat_tokens(all, repeated, n), StepKind::Plain, n),
             Choice::Chain(n) => (own.chain_tokens(all, n), StepKind::Block, n),
-            Choice::Tree(budget) => (own.tree_tokens(all, budget), StepKind::Block, budget),
+            Choice::Tree(budget) => {
+                let tokens = own.tree_tokens(all, budget, choices.chain);
+                (tokens, StepKind::Tree, budget)
+            }
             Choice::Mtp(n) => (own.mtp_tokens(all, n), StepKind::Mtp(n), n),
         };
         tokens / policy.costs.step_ms(kind, running, running * (1 + drafts))

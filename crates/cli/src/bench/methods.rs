@@ -29,6 +29,9 @@ pub struct MethodsArgs {
     /// Prompts to take of each kind [default: all].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub limit: Option<usize>,
+    /// How often to run all of it: machines that do other things need more than once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub rounds: usize,
     /// Most tokens per answer.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
     pub max_tokens: usize,
@@ -48,6 +51,7 @@ pub struct MethodsArgs {
 struct Row {
     kind: String,
     method: String,
+    /// Answers, every round counted.
     prompts: usize,
     /// Tokens after the first of each answer.
     tokens: usize,
@@ -144,14 +148,15 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
             answer(first, method)?;
         }
     }
-    let bar = progress::bar(prompts.len() as u64, "prompts");
+    let runs = prompts.len() * args.rounds;
+    let bar = progress::bar(runs as u64, "prompts");
     let mut sums: BTreeMap<(String, usize), Sum> = BTreeMap::new();
     let mut different = 0;
-    for (round, chat) in prompts.iter().enumerate() {
+    for (run, chat) in prompts.iter().cycle().take(runs).enumerate() {
         let mut texts: Vec<Vec<u32>> = Vec::new();
         for turn in 0..methods.len() {
             // Each method is first in turn, so that none always has the warmest caches.
-            let index = (round + turn) % methods.len();
+            let index = (run + run / prompts.len() + turn) % methods.len();
             let outcome = answer(chat, &methods[index])?;
             for kind in [chat.kind.as_str(), "all"] {
                 sums.entry((kind.to_string(), index))
@@ -173,10 +178,7 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
         rows.push(row);
     }
     print(&rows);
-    println!(
-        "answers that differ between the methods: {different} of {}",
-        prompts.len()
-    );
+    println!("answers that differ between the methods: {different} of {runs}",);
     if let Some(path) = &args.json {
         record::write(path, load::device(args.model.device), &rows)?;
     }

@@ -3,18 +3,32 @@
 pub struct Acceptance {
     chain: Positions,
     mtp: Positions,
-    /// Tokens that a tree of a budget had beyond its first path, per step.
-    trees: Vec<(usize, Rate)>,
-    repeats: Repeats,
+    trees: Rate,
+    repeats: [Positions; REPEATS.len()],
+    scope: Scope,
 }
 
-/// How lookups did, by length of the repeat.
-#[derive(Clone, Debug, Default)]
-pub struct Repeats {
-    rates: [Rate; REPEATS.len()],
+/// Whose drafts are counted, which says how soon they are forgotten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// One sequence, which may come to a passage of another kind.
+    #[default]
+    Sequence,
+    /// All that an engine ran.
+    Engine,
 }
 
-/// Least lengths of classes of repeats, and the share of drafts behind them that is right before
+impl Scope {
+    /// What an observation still counts for after the next one.
+    fn keep(self) -> f64 {
+        match self {
+            Self::Sequence => 0.95,
+            Self::Engine => 0.995,
+        }
+    }
+}
+
+/// Least lengths of classes of repeats, and how often each token behind them is right before
 /// anything is known.
 const REPEATS: [(usize, f64); 6] = [
     (1, 0.2),
@@ -26,8 +40,10 @@ const REPEATS: [(usize, f64); 6] = [
 ];
 /// Acceptance of a draft behind accepted ones before anything is known.
 const DRAFT: f64 = 0.8;
-/// Tokens that a tree is expected to gain before it was tried.
-const TREE: f64 = 0.8;
+/// Tokens that a tree of endless size gains where its chain misses, before one was tried.
+const TREE: f64 = 2.0;
+/// Nodes beyond the chain that bring half of that; as many more bring half of the rest.
+const HALF: f64 = 16.0;
 /// Observations that what is known of all sequences counts for.
 const TRUST: f64 = 3.0;
 
@@ -39,10 +55,8 @@ struct Rate {
 }
 
 impl Rate {
-    const KEEP: f64 = 0.95;
-
-    fn add(&mut self, sum: f64, count: f64) {
-        let keep = Self::KEEP.powf(count.max(1.0));
+    fn add(&mut self, scope: Scope, sum: f64, count: f64) {
+        let keep = scope.keep();
         self.sum = self.sum * keep + sum;
         self.count = self.count * keep + count;
     }
@@ -60,13 +74,14 @@ struct Positions {
 }
 
 impl Positions {
-    fn take(&mut self, drafted: usize, accepted: usize) {
-        let judged = drafted.min(accepted + 1);
+    /// Of a chain's first `judged` drafts the first `accepted` were right, and no more.
+    fn take(&mut self, scope: Scope, judged: usize, accepted: usize) {
+        let judged = judged.min(accepted + 1);
         if self.rates.len() < judged {
             self.rates.resize(judged, Rate::default());
         }
         for (index, rate) in self.rates[..judged].iter_mut().enumerate() {
-            rate.add(f64::from(index < accepted), 1.0);
+            rate.add(scope, f64::from(index < accepted), 1.0);
         }
     }
 
@@ -77,80 +92,86 @@ impl Positions {
         }
     }
 
+    /// For each of `drafts` positions how likely it is reached and accepted.
+    fn reach(&self, all: &Self, drafts: usize, prior: f64) -> impl Iterator<Item = f64> {
+        (0..drafts).scan(1.0, move |reach, index| {
+            *reach *= self.rate(index, all.rate(index, prior));
+            Some(*reach)
+        })
+    }
+
     /// Expected tokens of a step with `drafts` drafts, the bonus token included.
-    fn tokens(&self, all: &Self, drafts: usize) -> f64 {
-        let mut reach = 1.0;
-        let mut tokens = 1.0;
-        for index in 0..drafts {
-            reach *= self.rate(index, all.rate(index, DRAFT));
-            tokens += reach;
-        }
-        tokens
+    fn tokens(&self, all: &Self, drafts: usize, prior: f64) -> f64 {
+        1.0 + self.reach(all, drafts, prior).sum::<f64>()
     }
 }
 
 impl Acceptance {
+    /// Nothing known yet.
+    pub fn new(scope: Scope) -> Self {
+        Self {
+            scope,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn take_chain(&mut self, drafted: usize, accepted: usize) {
-        self.chain.take(drafted, accepted);
+        self.chain.take(self.scope, drafted, accepted);
     }
 
     pub(super) fn take_mtp(&mut self, drafted: usize, accepted: usize) {
-        self.mtp.take(drafted, accepted);
+        self.mtp.take(self.scope, drafted, accepted);
     }
 
+    /// A tree teaches what a chain would have done, and where that misses, what its other nodes
+    /// are for.
     pub(super) fn take_tree(&mut self, budget: usize, depth: usize, accepted: usize, spine: usize) {
-        self.chain.take(depth, spine);
-        let gain = (accepted - spine) as f64;
-        match self.trees.iter_mut().find(|(of, _)| *of == budget) {
-            Some((_, rate)) => rate.add(gain, 1.0),
-            None => self.trees.push((
-                budget,
-                Rate {
-                    sum: gain,
-                    count: 1.0,
-                },
-            )),
+        self.take_chain(depth, spine);
+        if spine < depth {
+            let gain = accepted.saturating_sub(spine) as f64;
+            self.trees.add(self.scope, gain, spread(budget, depth));
         }
     }
 
     /// Compares what a lookup drafted, or would have, with what came out.
     pub(super) fn take_repeat(&mut self, repeated: usize, drafts: &[u32], tokens: &[u32]) {
         let pairs = drafts.iter().zip(tokens);
+        let judged = pairs.len();
         let right = pairs.take_while(|(draft, token)| draft == token).count();
-        let judged = (right + 1).min(drafts.len()).min(tokens.len());
         if let Some(class) = class(repeated) {
-            self.repeats.rates[class].add(right as f64, judged as f64);
+            self.repeats[class].take(self.scope, judged, right);
         }
     }
 
     pub(super) fn chain_tokens(&self, all: &Self, drafts: usize) -> f64 {
-        self.chain.tokens(&all.chain, drafts)
+        self.chain.tokens(&all.chain, drafts, DRAFT)
     }
 
     pub(super) fn mtp_tokens(&self, all: &Self, drafts: usize) -> f64 {
-        self.mtp.tokens(&all.mtp, drafts)
+        self.mtp.tokens(&all.mtp, drafts, DRAFT)
     }
 
-    pub(super) fn tree_tokens(&self, all: &Self, budget: usize) -> f64 {
-        let depth = self.chain.rates.len().max(all.chain.rates.len());
-        let prior = all.tree(budget).map_or(TREE, |rate| rate.mean(TREE));
-        let gain = self.tree(budget).map_or(prior, |rate| rate.mean(prior));
-        self.chain_tokens(all, depth.min(budget)) + gain
-    }
-
-    fn tree(&self, budget: usize) -> Option<&Rate> {
-        let found = self.trees.iter().find(|(of, _)| *of == budget);
-        found.map(|(_, rate)| rate)
+    /// Of a tree whose chains have up to `depth` drafts.
+    pub(super) fn tree_tokens(&self, all: &Self, budget: usize, depth: usize) -> f64 {
+        let chain = depth.min(budget);
+        let whole = self.chain.reach(&all.chain, chain, DRAFT).last();
+        let misses = 1.0 - whole.unwrap_or(1.0);
+        let gain = self.trees.mean(all.trees.mean(TREE));
+        self.chain_tokens(all, chain) + misses * gain * spread(budget, depth)
     }
 
     pub(super) fn repeat_tokens(&self, all: &Self, repeated: usize, drafts: usize) -> f64 {
         let Some(class) = class(repeated) else {
             return 1.0;
         };
-        let prior = all.repeats.rates[class].mean(REPEATS[class].1);
-        let right = self.repeats.rates[class].mean(prior);
-        (0..=drafts as i32).map(|n| right.powi(n)).sum()
+        self.repeats[class].tokens(&all.repeats[class], drafts, REPEATS[class].1)
     }
+}
+
+/// Share of what nodes beyond the chain can gain that so many of them do: best first, so the
+/// first ones bring most.
+fn spread(budget: usize, depth: usize) -> f64 {
+    1.0 - (-(budget.saturating_sub(depth) as f64) / HALF).exp2()
 }
 
 fn class(repeated: usize) -> Option<usize> {
@@ -161,10 +182,13 @@ fn class(repeated: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
+    fn both() -> (Acceptance, Acceptance) {
+        (Acceptance::default(), Acceptance::new(Scope::Engine))
+    }
+
     #[test]
     fn positions_are_judged_as_far_as_they_were_reached() {
-        let mut own = Acceptance::default();
-        let all = Acceptance::default();
+        let (mut own, all) = both();
         assert!((own.chain_tokens(&all, 2) - (1.0 + 0.8 + 0.64)).abs() < 1e-9);
         for _ in 0..200 {
             own.take_chain(4, 2);
@@ -177,34 +201,75 @@ mod tests {
 
     #[test]
     fn what_others_saw_is_where_a_sequence_starts() {
-        let mut all = Acceptance::default();
+        let (own, mut all) = both();
         for _ in 0..200 {
             all.take_mtp(3, 0);
         }
-        assert!(Acceptance::default().mtp_tokens(&all, 3) < 1.3);
+        assert!(own.mtp_tokens(&all, 3) < 1.3);
+    }
+
+    #[test]
+    fn an_engine_forgets_later_than_a_sequence() {
+        let (mut own, mut all) = both();
+        for acceptance in [&mut own, &mut all] {
+            (0..100).for_each(|_| acceptance.take_chain(1, 1));
+            (0..20).for_each(|_| acceptance.take_chain(1, 0));
+        }
+        let nobody = Acceptance::default();
+        assert!(own.chain_tokens(&nobody, 1) < 1.5);
+        assert!(all.chain_tokens(&nobody, 1) > 1.7);
     }
 
     #[test]
     fn a_tree_is_the_chain_and_its_gain() {
-        let (mut own, all) = (Acceptance::default(), Acceptance::default());
+        let (mut own, all) = both();
         for _ in 0..200 {
             own.take_tree(22, 4, 3, 2);
         }
-        let gain = own.tree_tokens(&all, 22) - own.chain_tokens(&all, 3);
-        assert!((gain - 1.0).abs() < 0.1, "{gain}");
+        let gain = |budget| own.tree_tokens(&all, budget, 4) - own.chain_tokens(&all, 4);
+        assert!((gain(22) - 1.0).abs() < 0.1, "{}", gain(22));
+        // What one size teaches holds for all: less for fewer nodes, not much for many more.
+        assert!((0.0..0.1).contains(&gain(5)), "{}", gain(5));
+        assert!((1.0..2.0).contains(&gain(63)), "{}", gain(63));
+    }
+
+    #[test]
+    fn where_the_chain_never_misses_a_tree_gains_nothing() {
+        let (mut own, all) = both();
+        for _ in 0..200 {
+            own.take_tree(22, 4, 4, 4);
+        }
+        let gain = own.tree_tokens(&all, 22, 4) - own.chain_tokens(&all, 4);
+        assert!((0.0..0.15).contains(&gain), "{gain}");
     }
 
     #[test]
     fn repeats_are_judged_by_what_came_out() {
-        let (mut own, all) = (Acceptance::default(), Acceptance::default());
+        let (mut own, all) = both();
         for _ in 0..100 {
             own.take_repeat(4, &[1, 2, 3, 4], &[1, 9]);
             own.take_repeat(40, &[1, 2, 3, 4], &[1, 2, 3]);
         }
         assert!((1.9..2.2).contains(&own.repeat_tokens(&all, 3, 15)));
-        assert!(own.repeat_tokens(&all, 17, 15) > 13.0);
+        assert!(own.repeat_tokens(&all, 17, 15) > 10.0);
         assert_eq!(own.repeat_tokens(&all, 0, 15), 1.0);
         // No repeat, nothing to learn.
         own.take_repeat(0, &[], &[1]);
+    }
+
+    /// Most repeats end at once, and those that do not are long: a mean over all tokens would
+    /// take their middle for the rule.
+    #[test]
+    fn repeats_that_go_on_do_not_speak_for_those_that_end() {
+        let (mut own, all) = both();
+        let copy: Vec<u32> = (0..15).collect();
+        for round in 0..200 {
+            match round % 5 {
+                0 => own.take_repeat(4, &copy, &copy),
+                _ => own.take_repeat(4, &copy, &[99]),
+            }
+        }
+        let tokens = own.repeat_tokens(&all, 4, 15);
+        assert!((3.2..4.6).contains(&tokens), "{tokens}");
     }
 }

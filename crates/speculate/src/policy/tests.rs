@@ -13,10 +13,10 @@ fn policy(base: f64, row: f64, block: f64) -> Policy {
     let mut policy = Policy::default();
     for rows in [1, 2, 4, 8, 16, 32, 64] {
         let ms = base + row * rows as f64;
-        policy.costs.take(StepKind::Plain, 1, rows, ms);
+        policy.costs.calibrate(StepKind::Plain, rows, ms);
     }
     let ms = policy.costs.step_ms(StepKind::Plain, 1, 16);
-    policy.costs.take(StepKind::Block, 1, 16, ms + block);
+    policy.costs.calibrate(StepKind::Block, 16, ms + block);
     policy
 }
 
