@@ -4,6 +4,7 @@
 // Grid: (splits, key heads * row tiles, segments).
 #include "device.cuh"
 #include "params.h"
+#include "swizzle.cuh"
 
 constexpr float LOG2_E = 1.4426950408889634f;
 
@@ -30,12 +31,6 @@ struct AttentionShared {
     Sight sight[T::ROWS];
     int head[T::ROWS];  // of the query among those of all rows, -1 beyond the last
 };
-
-// Sixteen-byte units are swizzled by the row, so that eight rows at one unit hit all banks.
-template <int HEAD>
-DEVICE bf16 *unit_at(bf16 (*lines)[HEAD], int row, int unit) {
-    return lines[row] + 8 * (unit ^ (row & 7));
-}
 
 DEVICE Sight sight_of(const AttentionParams &p, const Segment &segment, int row) {
     const int position = p.tables.row_position[segment.first + row];

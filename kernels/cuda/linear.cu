@@ -8,6 +8,7 @@
 // each warp then takes eight of both, so that a lane holds a gate and its value.
 #include "device.cuh"
 #include "params.h"
+#include "swizzle.cuh"
 
 constexpr int DEPTH = LINEAR_DEPTH;
 constexpr int UNITS = DEPTH / 8;
@@ -28,11 +29,6 @@ struct LinearShared {
     bf16 w[S::STAGES][S::OUT][DEPTH];
     bf16 x[S::STAGES][S::ROWS][DEPTH];
 };
-
-// Sixteen-byte units are swizzled by the row, so that eight rows at one unit hit all banks.
-DEVICE bf16 *unit_at(bf16 (*lines)[DEPTH], int row, int unit) {
-    return lines[row] + 8 * (unit ^ (row & 7));
-}
 
 // Where a thread copies from next: unit after unit, tile after tile.
 template <class S>

@@ -10,8 +10,9 @@ constexpr int BLOCK_TOKENS = 16;
 constexpr int GDN_DIM = 128;
 // Columns of the state that one block of threads works on.
 constexpr int GDN_COLUMNS = 32;
-// As before, in a prompt.
-constexpr int PREFILL_COLUMNS = 64;
+// Bytes kept of a chunk of a prompt, of each value head and each key head (gdn_chunk.cuh).
+constexpr int PREFILL_HEAD_BYTES = 82432;
+constexpr int PREFILL_KEY_BYTES = 65536;
 // Layers that one launch commits.
 constexpr int MOST_LAYERS = 64;
 // Taps of the convolution.
@@ -205,7 +206,7 @@ struct ConvCommitParams {
 };
 static_assert(sizeof(ConvCommitParams) == 96, "mirrored in params.rs");
 
-// Shared by verify, commit and prefill.
+// Shared by verify and commit, and in GdnPrefillParams.
 struct GdnParams {
     Tables tables;
     const float *q;
@@ -220,6 +221,17 @@ struct GdnParams {
     int value_heads;
 };
 static_assert(sizeof(GdnParams) == 144, "mirrored in params.rs");
+
+struct GdnPrefillParams {
+    GdnParams rows;
+    void *head_chunks;  // [segments, chunks, value heads] of PREFILL_HEAD_BYTES
+    void *key_chunks;   // [segments, chunks, key heads] of PREFILL_KEY_BYTES
+    int first_segment;  // of this launch
+    int first_chunk;    // of each segment
+    int chunks;
+    int padding;
+};
+static_assert(sizeof(GdnPrefillParams) == 176, "mirrored in params.rs");
 
 // What a commit moves of one layer.
 struct CommitLayer {

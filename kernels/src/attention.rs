@@ -2,7 +2,7 @@
 
 use volley_ops::{AttentionDims, AttentionMask, KvDims, Result, RopeTable};
 
-use crate::buf::{Buf, Kv, Memory};
+use crate::buf::{Buf, Kv};
 use crate::dims::{check, check_attention, check_index, check_multiple, shift};
 use crate::driver::Driver;
 use crate::error::in_op;
@@ -13,6 +13,7 @@ use crate::kernel::{
 use crate::params::{
     ATTENTION_ROWS, AttentionParams, AttentionPrepareParams, KvCommitParams, MOST_SPLITS,
 };
+use crate::scratch::Scratch;
 use crate::tables::Pass;
 
 /// Warps of a block of `attention_prepare`, one head each.
@@ -131,12 +132,6 @@ impl Split {
             .clamp(1, MOST_SPLITS);
         Self { row_tiles, splits }
     }
-}
-
-/// Scratch memory for the parts of a split.
-pub struct Scratch {
-    pub memory: Memory,
-    pub bytes: usize,
 }
 
 #[allow(clippy::too_many_arguments)]

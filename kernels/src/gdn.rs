@@ -3,16 +3,16 @@
 use volley_ops::{GdnDims, GdnRows, GdnStates, Result};
 
 use crate::buf::Buf;
-use crate::dims::{check, check_gdn, check_index, refuse};
+use crate::dims::{check_gdn, check_index, refuse};
 use crate::driver::Driver;
 use crate::error::in_op;
 use crate::kernel::{
-    COMMIT_LAYERS, CONV_COMMIT, GDN_COMMIT, GDN_PREFILL, GDN_PREPARE, GDN_VERIFY_1, GDN_VERIFY_16,
+    COMMIT_LAYERS, CONV_COMMIT, GDN_COMMIT, GDN_PREPARE, GDN_VERIFY_1, GDN_VERIFY_16,
     GDN_VERIFY_32, GDN_VERIFY_64,
 };
 use crate::params::{
     CommitLayer, CommitLayersParams, ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams,
-    GdnPrepareParams, MOST_LAYERS, PREFILL_COLUMNS, TREE_ROWS,
+    GdnPrepareParams, MOST_LAYERS, TREE_ROWS,
 };
 use crate::tables::Pass;
 
@@ -31,7 +31,7 @@ pub struct Gates<'a> {
 }
 
 /// Every slot exists, and none belongs to two segments when `exclusive`.
-fn check_slots(op: &'static str, pass: &Pass, states: &Buf, exclusive: bool) -> Result<()> {
+pub fn check_slots(op: &'static str, pass: &Pass, states: &Buf, exclusive: bool) -> Result<()> {
     if pass.facts.slots > 0 {
         check_index(op, "slot", pass.facts.slots - 1, states.rows())?;
     }
@@ -82,7 +82,7 @@ pub fn prepare(
 }
 
 /// Parameters of the three state operations, all buffers checked.
-fn params(
+pub fn params(
     op: &'static str,
     dims: GdnDims,
     rows: &GdnRows<Buf>,
@@ -135,23 +135,6 @@ pub fn verify(
     };
     // SAFETY: all buffers, slots and the number of rows were checked.
     unsafe { kernel.launch(driver, grid(GDN_DIM / GDN_COLUMNS, dims, pass), &params) }
-        .map_err(in_op(op))
-}
-
-pub fn prefill(
-    driver: &dyn Driver,
-    dims: GdnDims,
-    rows: &GdnRows<Buf>,
-    pass: &Pass,
-    state: &Buf,
-    out: &Buf,
-) -> Result<()> {
-    let op = "gdn_prefill";
-    check(op, "number of trees", pass.facts.trees, 0)?;
-    check_slots(op, pass, state, true)?;
-    let params = params(op, dims, rows, pass, state, Some(out))?;
-    // SAFETY: all buffers and slots were checked.
-    unsafe { GDN_PREFILL.launch(driver, grid(GDN_DIM / PREFILL_COLUMNS, dims, pass), &params) }
         .map_err(in_op(op))
 }
 

@@ -14,6 +14,7 @@ mod emulated;
 mod error;
 mod exchange;
 mod gdn;
+mod gdn_prefill;
 mod group;
 mod kernel;
 mod linear;
@@ -23,6 +24,7 @@ mod params;
 mod planner;
 mod recorded;
 mod rows;
+mod scratch;
 mod tables;
 mod top;
 

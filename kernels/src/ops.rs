@@ -9,7 +9,7 @@ use volley_ops::{
     MatrixData, NormKind, Ops, Origin, Result, RopeTable,
 };
 
-use crate::attention::{HeadNorms, Scratch};
+use crate::attention::HeadNorms;
 use crate::buf::{Buf, Kv, Memory, Weight};
 use crate::dims::check;
 use crate::driver::{Driver, Product};
@@ -20,8 +20,9 @@ use crate::linear::{Linear, LinearKernel};
 use crate::norm::Norm;
 use crate::params::BLOCK_TOKENS;
 use crate::recorded::Recorded;
+use crate::scratch::Scratch;
 use crate::tables::PassTables;
-use crate::{attention, gdn, norm, rows, top};
+use crate::{attention, gdn, gdn_prefill, norm, rows, top};
 
 /// What is planned at the start; a pass beyond it is refused.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +33,8 @@ pub struct Limits {
     pub segments: usize,
     /// Most cache blocks that the segments of a pass name together.
     pub blocks: usize,
-    /// Scratch memory of attention that is split over the keys, in bytes.
-    pub attention_scratch_bytes: usize,
+    /// Memory for what an operation leaves to its next kernel, in bytes.
+    pub scratch_bytes: usize,
 }
 
 impl Default for Limits {
@@ -42,7 +43,7 @@ impl Default for Limits {
             rows: 8192,
             segments: 256,
             blocks: 64 * 1024,
-            attention_scratch_bytes: 64 << 20,
+            scratch_bytes: 64 << 20,
         }
     }
 }
@@ -86,14 +87,10 @@ impl CudaOps {
         limits: Limits,
         exchange: Option<Exchange>,
     ) -> Result<Self> {
-        let bytes = limits.attention_scratch_bytes;
         Ok(Self {
             exchange,
             tables: PassTables::new(&driver, limits)?,
-            scratch: Scratch {
-                memory: Memory::new(&driver, "attention scratch", bytes)?,
-                bytes,
-            },
+            scratch: Scratch::new(&driver, limits.scratch_bytes)?,
             linear: Linear::new(&driver)?,
             driver,
         })
@@ -382,7 +379,7 @@ impl Ops for CudaOps {
         out: &mut Buf,
     ) -> Result<()> {
         let pass = self.tables.pass("gdn_prefill", batch)?;
-        gdn::prefill(&*self.driver, dims, rows, &pass, state, out)
+        gdn_prefill::prefill(&*self.driver, &self.scratch, dims, rows, &pass, state, out)
     }
 
     fn gdn_verify(

@@ -10,8 +10,12 @@ pub const BLOCK_TOKENS: usize = 16;
 pub const GDN_DIM: usize = 128;
 /// Columns of the state that one block of threads works on.
 pub const GDN_COLUMNS: usize = 32;
-/// As before, in a prompt.
-pub const PREFILL_COLUMNS: usize = 64;
+/// Rows of a chunk of a prompt in a gated-delta-net layer.
+pub const PREFILL_ROWS: usize = 64;
+/// Bytes kept of a chunk, of each value head.
+pub const PREFILL_HEAD_BYTES: usize = 82_432;
+/// Bytes kept of a chunk, of each key head.
+pub const PREFILL_KEY_BYTES: usize = 65_536;
 /// Layers that one launch commits.
 pub const MOST_LAYERS: usize = 64;
 /// Taps of the convolution.
@@ -187,7 +191,7 @@ params! {
         channels: i32,
         proj_stride: i32,
     }
-    /// Shared by verify, commit and prefill.
+    /// Shared by verify and commit, and in [`GdnPrefillParams`].
     GdnParams (144) {
         tables: Tables,
         q: Address,
@@ -200,6 +204,15 @@ params! {
         out: Address,
         key_heads: i32,
         value_heads: i32,
+    }
+    GdnPrefillParams (176) {
+        rows: GdnParams,
+        head_chunks: Address,
+        key_chunks: Address,
+        first_segment: i32,
+        first_chunk: i32,
+        chunks: i32,
+        padding: i32,
     }
     CommitLayer (48) {
         k: Address,

@@ -2,13 +2,13 @@
 
 use volley_ops::{CANDIDATES, Result, TOP_WIDTH};
 
-use crate::attention::Scratch;
 use crate::buf::Buf;
 use crate::dims::check_index;
 use crate::driver::Driver;
 use crate::error::in_op;
 use crate::kernel::{TOP_PARTS, TOP_ROWS};
 use crate::params::{TOP_SLICE, TOP_SLICES, TopParams};
+use crate::scratch::Scratch;
 
 /// As [`volley_ops::Ops::top`] says; what the slices give lies in the scratch memory.
 pub fn top(

@@ -17,7 +17,7 @@ fn group(ranks: usize, wiring: Wiring) -> Vec<CudaOps> {
         rows: 64,
         segments: 2,
         blocks: 16,
-        attention_scratch_bytes: 1 << 10,
+        scratch_bytes: 1 << 10,
     };
     let driver = |_| Arc::new(Emulated::new(2)) as Arc<dyn Driver>;
     CudaOps::group((0..ranks).map(driver).collect(), limits, wiring).unwrap()

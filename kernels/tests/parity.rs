@@ -16,11 +16,15 @@ use volley_ops_candle::CandleOps;
 
 /// Runs the checks of this name. Few multiprocessors leave the keys whole, many split them.
 fn check(name: &str, multiprocessors: usize) -> Arc<Emulated> {
+    check_within(name, multiprocessors, 16 << 20)
+}
+
+fn check_within(name: &str, multiprocessors: usize, scratch_bytes: usize) -> Arc<Emulated> {
     let limits = Limits {
         rows: 4096,
         segments: 8,
         blocks: 4096,
-        attention_scratch_bytes: 16 << 20,
+        scratch_bytes,
     };
     let driver = Arc::new(Emulated::new(multiprocessors));
     let gpu = CudaOps::with_driver(Arc::clone(&driver) as _, limits).expect("host memory");
@@ -60,6 +64,12 @@ tests! {
 #[test]
 fn attention_split_over_the_keys() {
     check("attention", 8);
+}
+
+/// Many multiprocessors take narrow slices; little memory takes prompts in parts.
+#[test]
+fn gdn_prefill_in_narrow_slices_and_parts() {
+    check_within("gdn_prefill", 1000, 2 << 20);
 }
 
 /// Passes of one shape are recorded, and the records repeated.

@@ -221,6 +221,7 @@ extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, 
     return false;
 }
 
+#include "../gdn_chunk.cuh"
 #include "../kept.cuh"
 
 namespace attention {
@@ -231,6 +232,9 @@ namespace attention_prepare {
 }
 namespace exchange {
 #include "../exchange.cu"
+}
+namespace gdn_chunk {
+#include "../gdn_chunk.cu"
 }
 namespace gdn_commit {
 #include "../gdn_commit.cu"

@@ -86,7 +86,7 @@ fn limits() -> Limits {
         rows: 4096,
         segments: 8,
         blocks: 1024,
-        attention_scratch_bytes: 1 << 20,
+        scratch_bytes: 1 << 20,
     }
 }
 
