@@ -38,13 +38,14 @@ impl Scheduler {
     /// Runs until the submissions are closed or a rank is lost; the error says how.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         while self.receive()? {
+            let began = Instant::now();
             self.schedule.drop_cancelled();
             self.schedule.admit();
             self.shared.heartbeat.step_begins();
             let plan = self.schedule.plan();
             self.schedule.show_gauges();
             if !plan.is_empty() {
-                self.step(plan)?;
+                self.step(plan, began)?;
             }
             if cfg!(debug_assertions) {
                 self.schedule.check_integrity()?;
@@ -83,9 +84,9 @@ impl Scheduler {
         }
     }
 
-    fn step(&mut self, plan: StepPlan) -> Result<(), String> {
+    /// Runs a plan; streams wait for it since `began`.
+    fn step(&mut self, plan: StepPlan, began: Instant) -> Result<(), String> {
         let load = StepLoad::of(&plan);
-        let began = Instant::now();
         match self.ranks.step(plan) {
             Ok(outputs) => self.schedule.take(&load, outputs, began.elapsed()),
             Err(StepFailure::Step(error)) => self.schedule.fail_running(&error),

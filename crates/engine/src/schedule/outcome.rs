@@ -18,6 +18,8 @@ pub(crate) struct StepLoad {
     rows: usize,
     /// Prompt tokens.
     tokens: usize,
+    /// Most tokens before any of their chunks.
+    past: usize,
     /// How all of a pure decode step draft, and how many they are.
     kind: Option<(StepKind, usize)>,
 }
@@ -28,6 +30,12 @@ impl StepLoad {
         Self {
             rows: decode.map(|step| 1 + step.draft.most_drafts()).sum(),
             tokens: plan.prefill.iter().map(|chunk| chunk.len).sum(),
+            past: plan
+                .prefill
+                .iter()
+                .map(|chunk| chunk.past)
+                .max()
+                .unwrap_or(0),
             kind: step_kind(&plan.decode).filter(|_| plan.prefill.is_empty()),
         }
     }
@@ -36,7 +44,10 @@ impl StepLoad {
 impl Schedule {
     /// Takes in what a step gave and how long it took.
     pub fn take(&mut self, load: &StepLoad, outputs: StepOutputs, took: Duration) {
-        self.pace.record(load.rows, load.tokens, took);
+        let &StepLoad {
+            rows, tokens, past, ..
+        } = load;
+        self.pace.record(rows, tokens, past, took);
         if let Some((kind, sequences)) = load.kind {
             let rows = outputs.updates.iter().map(|update| 1 + update.drafted);
             let ms = took.as_secs_f64() * 1e3;

@@ -17,8 +17,11 @@ impl Schedule {
         }
         let rows = drafts.iter().flatten().map(|draft| 1 + draft.most_drafts());
         let rows = rows.sum();
-        let budget = self.pace.budget(rows, self.limits.prefill_chunk);
         let wants: Vec<usize> = self.running.iter().map(Running::chunk).collect();
+        let reading = self.running.iter().filter(|running| running.chunk() > 0);
+        let past = reading.map(|running| running.committed).max();
+        let most = self.limits.prefill_chunk;
+        let budget = self.pace.budget(rows, past.unwrap_or(0), most);
         let shares = share(budget, &wants);
         let mut plan = StepPlan {
             enter: std::mem::take(&mut self.entries),
