@@ -1,6 +1,6 @@
 use crate::blocks::{BlockPool, BlockTable, Holder};
 use crate::error::{Error, Result};
-use crate::tree::{PrefixTree, Removed};
+use crate::tree::{Hit, PrefixTree, Removed};
 
 /// How much a cache hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,22 @@ pub struct Cache {
     tree: PrefixTree,
 }
 
+/// A text, kept for those that have its salt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix<'a> {
+    /// Only texts of the same salt share anything.
+    pub salt: &'a str,
+    /// Its tokens.
+    pub tokens: &'a [u32],
+}
+
+impl<'a> Prefix<'a> {
+    /// A text without salt.
+    pub fn of(tokens: &'a [u32]) -> Self {
+        Self { salt: "", tokens }
+    }
+}
+
 /// How a text begins, by what is kept of it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Resume {
@@ -48,8 +64,39 @@ pub struct Resume {
     pub table: BlockTable,
     /// A last block that is only partly theirs has to be copied.
     pub tail: Option<TailCopy>,
-    /// Tokens that some kept text shares with this one: where a miss begins.
+    /// Tokens that some kept text shares with this one.
     pub common: usize,
+    /// Why no more of it need not be computed.
+    pub miss: Miss,
+}
+
+/// What a text could not go on from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Miss {
+    /// Nothing is kept under its salt.
+    #[default]
+    NothingKept,
+    /// The kept text has another token there.
+    Differs,
+    /// The kept text ends there.
+    Ends,
+    /// A longer beginning is kept, but the states behind it are not.
+    NoStates,
+    /// Nothing: all but its last token was kept.
+    None,
+}
+
+impl Miss {
+    /// In words of a machine.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NothingKept => "nothing_kept",
+            Self::Differs => "differs",
+            Self::Ends => "ends",
+            Self::NoStates => "no_states",
+            Self::None => "none",
+        }
+    }
 }
 
 /// The copy of a block.
@@ -130,49 +177,63 @@ impl Cache {
 
     /// What is kept of the beginning of `text`, its last token left out: that one has to be
     /// computed in any case. The table belongs to the caller.
-    pub fn resume(&mut self, text: &[u32]) -> Resume {
-        let limit = text.len().saturating_sub(1);
+    pub fn resume(&mut self, text: Prefix<'_>) -> Resume {
+        let limit = text.tokens.len().saturating_sub(1);
         let found = self.tree.find(text, limit);
-        let miss = |common| Resume {
-            common,
-            ..Resume::default()
+        let (table, tail) = match &found.hit {
+            None => Default::default(),
+            Some(hit) => self.take_over(hit).unwrap_or_default(),
         };
-        let Some(hit) = found.hit else {
-            return miss(found.common);
-        };
-        self.tree.touch(&hit);
+        let hit = found.hit.filter(|_| !table.blocks.is_empty());
+        let tokens = hit.as_ref().map_or(0, |hit| hit.tokens);
+        let whole = found.common == text.tokens.len();
+        // States in front of the block in which texts part are all that can be had unasked.
+        let border = found.common / self.sizes.block_size * self.sizes.block_size;
+        Resume {
+            tokens,
+            slot: hit.map(|hit| hit.slot),
+            table,
+            tail,
+            common: found.common,
+            miss: match () {
+                () if !found.known => Miss::NothingKept,
+                () if tokens == limit => Miss::None,
+                () if whole || tokens < border => Miss::NoStates,
+                () if found.goes_on => Miss::Differs,
+                () => Miss::Ends,
+            },
+        }
+    }
+
+    /// A table of the blocks of a checkpoint; `None` if its last one has to be copied and there is
+    /// no block for that.
+    fn take_over(&mut self, hit: &Hit) -> Option<(BlockTable, Option<TailCopy>)> {
+        self.tree.touch(hit);
         let (full, tail) = hit.blocks.split_at(hit.tokens / self.sizes.block_size);
         let mut table = BlockTable::default();
         for &block in full {
             self.pool.share(block, Holder::Table);
             table.blocks.push(block);
         }
-        let tail = match tail.first() {
-            None => None,
-            Some(&from) => match self.block() {
-                None => {
-                    self.release(table);
-                    return miss(found.common);
-                }
-                Some(to) => {
-                    table.blocks.push(to);
-                    Some(TailCopy { from, to })
-                }
-            },
+        let Some(&from) = tail.first() else {
+            return Some((table, None));
         };
-        Resume {
-            tokens: hit.tokens,
-            slot: Some(hit.slot),
-            table,
-            tail,
-            common: found.common,
+        match self.block() {
+            None => {
+                self.release(table);
+                None
+            }
+            Some(to) => {
+                table.blocks.push(to);
+                Some((table, Some(TailCopy { from, to })))
+            }
         }
     }
 
     /// A slot into which the states behind `text` are to be copied, for [`Cache::insert`] or
     /// [`Cache::give_back`]; `None` if there already is a checkpoint or none are kept.
-    pub fn checkpoint_slot(&mut self, text: &[u32]) -> Option<usize> {
-        if text.is_empty() || self.tree.holds(text) {
+    pub fn checkpoint_slot(&mut self, text: Prefix<'_>) -> Option<usize> {
+        if text.tokens.is_empty() || self.tree.holds(text) {
             return None;
         }
         self.make_room();
@@ -192,17 +253,17 @@ impl Cache {
 
     /// Keeps a prefix whose states are in `slot`, which is from [`Cache::checkpoint_slot`]. The
     /// blocks of `table` hold its tokens.
-    pub fn insert(&mut self, text: &[u32], table: &BlockTable, slot: usize) {
+    pub fn insert(&mut self, text: Prefix<'_>, table: &BlockTable, slot: usize) {
         self.promised -= 1;
         self.keep(text, table, slot);
     }
 
     /// Keeps all that a finished sequence has computed: its slot becomes a checkpoint.
-    pub fn donate(&mut self, text: &[u32], table: BlockTable, slot: usize) {
-        if self.sizes.checkpoints > 0 && !text.is_empty() {
+    pub fn donate(&mut self, text: Prefix<'_>, table: BlockTable, slot: usize) {
+        if self.sizes.checkpoints > 0 && !text.tokens.is_empty() {
             self.make_room();
         }
-        if text.is_empty() || self.tree.len() + self.promised >= self.sizes.checkpoints {
+        if text.tokens.is_empty() || self.tree.len() + self.promised >= self.sizes.checkpoints {
             self.free_slots.push(slot);
         } else {
             self.keep(text, &table, slot);
@@ -210,7 +271,7 @@ impl Cache {
         self.release(table);
     }
 
-    fn keep(&mut self, text: &[u32], table: &BlockTable, slot: usize) {
+    fn keep(&mut self, text: Prefix<'_>, table: &BlockTable, slot: usize) {
         match self.tree.insert(text, &table.blocks, slot) {
             Ok(taken) => {
                 for block in taken {
@@ -248,7 +309,7 @@ impl Cache {
     }
 
     /// Whether the end of `text` is a checkpoint.
-    pub fn holds(&self, text: &[u32]) -> bool {
+    pub fn holds(&self, text: Prefix<'_>) -> bool {
         self.tree.holds(text)
     }
 

@@ -12,5 +12,5 @@ mod error;
 mod tree;
 
 pub use blocks::BlockTable;
-pub use cache::{Cache, CacheSizes, Resume, TailCopy};
+pub use cache::{Cache, CacheSizes, Miss, Prefix, Resume, TailCopy};
 pub use error::{Error, Result};

@@ -1,20 +1,23 @@
 //! Prefixes as a tree of blocks.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+
+use crate::Prefix;
 
 /// Index of a node.
 type NodeId = usize;
 
-const ROOT: NodeId = 0;
-
 /// Texts by their blocks: a child continues its parent by at most one block of tokens, and only
-/// full blocks have children. Every leaf is a checkpoint.
+/// full blocks have children. Every leaf is a checkpoint. Each salt has a tree of its own.
 ///
 /// Tokens are compared one by one, so nothing depends on hashes; a node has few children, one for
 /// each way in which texts go on.
 #[derive(Debug)]
 pub(crate) struct PrefixTree {
     block_size: usize,
+    /// By salt; a root has children.
+    roots: BTreeMap<Box<str>, NodeId>,
     nodes: Vec<Option<Node>>,
     unused: Vec<NodeId>,
     /// Checkpoints by their last use, oldest first.
@@ -24,11 +27,20 @@ pub(crate) struct PrefixTree {
 
 #[derive(Debug)]
 struct Node {
-    parent: NodeId,
+    above: Above,
     tokens: Box<[u32]>,
-    block: u32,
+    /// None of a root.
+    block: Option<u32>,
     children: Vec<NodeId>,
     checkpoint: Option<Checkpoint>,
+}
+
+/// What a node hangs from.
+#[derive(Clone, Debug)]
+enum Above {
+    Parent(NodeId),
+    /// It is the root of a salt.
+    Salt(Box<str>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +56,10 @@ pub(crate) struct Found {
     pub hit: Option<Hit>,
     /// Tokens that some kept text shares, with or without a checkpoint there.
     pub common: usize,
+    /// Whether a kept text goes on behind these.
+    pub goes_on: bool,
+    /// Whether anything is kept under the salt.
+    pub known: bool,
 }
 
 /// A checkpoint found.
@@ -69,16 +85,10 @@ pub(crate) struct Removed {
 
 impl PrefixTree {
     pub fn new(block_size: usize) -> Self {
-        let root = Node {
-            parent: ROOT,
-            tokens: Box::default(),
-            block: 0,
-            children: Vec::new(),
-            checkpoint: None,
-        };
         Self {
             block_size,
-            nodes: vec![Some(root)],
+            roots: BTreeMap::new(),
+            nodes: Vec::new(),
             unused: Vec::new(),
             by_use: BTreeMap::new(),
             clock: 0,
@@ -98,22 +108,35 @@ impl PrefixTree {
     }
 
     /// Follows `text`; only checkpoints within its first `limit` tokens count.
-    pub fn find(&self, text: &[u32], limit: usize) -> Found {
-        let (mut at, mut here) = (0, ROOT);
-        let (mut best, mut common) = (None, 0);
+    pub fn find(&self, text: Prefix<'_>, limit: usize) -> Found {
+        let Some(&root) = self.roots.get(text.salt) else {
+            return Found::default();
+        };
+        let mut found = Found {
+            known: true,
+            ..Found::default()
+        };
+        let (mut at, mut here, mut best) = (0, root, None);
         loop {
             let mut next = None;
             for &child in &self.node(here).children {
                 let node = self.node(child);
-                let rest = text[at..].iter();
+                let rest = text.tokens[at..].iter();
                 let same = rest.zip(&node.tokens).take_while(|(a, b)| a == b).count();
-                common = common.max(at + same);
+                let common = at + same;
+                let goes_on = same < node.tokens.len() || !node.children.is_empty();
+                found.goes_on = match common.cmp(&found.common) {
+                    Ordering::Less => found.goes_on,
+                    Ordering::Equal => found.goes_on || goes_on,
+                    Ordering::Greater => goes_on,
+                };
+                found.common = found.common.max(common);
                 if same < node.tokens.len() {
                     continue;
                 }
-                let longer = best.is_none_or(|(_, tokens)| at + same > tokens);
-                if node.checkpoint.is_some() && at + same <= limit && longer {
-                    best = Some((child, at + same));
+                let longer = best.is_none_or(|(_, tokens)| common > tokens);
+                if node.checkpoint.is_some() && common <= limit && longer {
+                    best = Some((child, common));
                 }
                 if same == self.block_size {
                     next = Some(child);
@@ -125,14 +148,21 @@ impl PrefixTree {
             }
             at += self.block_size;
         }
-        let hit = best.map(|(node, tokens)| self.hit(node, tokens));
-        Found { hit, common }
+        found.hit = best.map(|(node, tokens)| self.hit(node, tokens));
+        found
+    }
+
+    /// The node above, if it is not a salt's root.
+    fn parent(&self, id: NodeId) -> Option<NodeId> {
+        match self.node(id).above {
+            Above::Parent(parent) => Some(parent),
+            Above::Salt(_) => None,
+        }
     }
 
     fn hit(&self, id: NodeId, tokens: usize) -> Hit {
-        let path = std::iter::successors(Some(id), |&id| Some(self.node(id).parent));
-        let path = path.take_while(|&id| id != ROOT);
-        let mut blocks: Vec<u32> = path.map(|id| self.node(id).block).collect();
+        let path = std::iter::successors(Some(id), |&id| self.parent(id));
+        let mut blocks: Vec<u32> = path.filter_map(|id| self.node(id).block).collect();
         blocks.reverse();
         let checkpoint = self.node(id).checkpoint;
         Hit {
@@ -161,23 +191,37 @@ impl PrefixTree {
     }
 
     /// Whether the end of `text` is a checkpoint.
-    pub fn holds(&self, text: &[u32]) -> bool {
-        let end = self.find(text, text.len()).hit;
-        end.is_some_and(|hit| hit.tokens == text.len())
+    pub fn holds(&self, text: Prefix<'_>) -> bool {
+        let end = self.find(text, text.tokens.len()).hit;
+        end.is_some_and(|hit| hit.tokens == text.tokens.len())
     }
 
     /// Makes the end of `text` a checkpoint, used last. Returns the blocks of `blocks` that the
     /// tree now holds one time more, or the slot back if the checkpoint is there already.
-    pub fn insert(&mut self, text: &[u32], blocks: &[u32], slot: usize) -> Result<Vec<u32>, usize> {
-        let mut here = ROOT;
+    pub fn insert(
+        &mut self,
+        text: Prefix<'_>,
+        blocks: &[u32],
+        slot: usize,
+    ) -> Result<Vec<u32>, usize> {
+        let mut here = match self.roots.get(text.salt) {
+            Some(&root) => root,
+            None => {
+                let root = self.add(Above::Salt(text.salt.into()), &[], None);
+                self.roots.insert(text.salt.into(), root);
+                root
+            }
+        };
         let mut taken = Vec::new();
-        for (tokens, &block) in text.chunks(self.block_size).zip(blocks) {
+        for (tokens, &block) in text.tokens.chunks(self.block_size).zip(blocks) {
             let mut children = self.node(here).children.iter().copied();
             here = match children.find(|&child| &*self.node(child).tokens == tokens) {
                 Some(child) => child,
                 None => {
                     taken.push(block);
-                    self.add(here, tokens, block)
+                    let child = self.add(Above::Parent(here), tokens, Some(block));
+                    self.node_mut(here).children.push(child);
+                    child
                 }
             };
         }
@@ -193,15 +237,15 @@ impl PrefixTree {
         left_over
     }
 
-    fn add(&mut self, parent: NodeId, tokens: &[u32], block: u32) -> NodeId {
+    fn add(&mut self, above: Above, tokens: &[u32], block: Option<u32>) -> NodeId {
         let node = Some(Node {
-            parent,
+            above,
             tokens: tokens.into(),
             block,
             children: Vec::new(),
             checkpoint: None,
         });
-        let id = match self.unused.pop() {
+        match self.unused.pop() {
             Some(id) => {
                 self.nodes[id] = node;
                 id
@@ -210,9 +254,7 @@ impl PrefixTree {
                 self.nodes.push(node);
                 self.nodes.len() - 1
             }
-        };
-        self.node_mut(parent).children.push(id);
-        id
+        }
     }
 
     /// Gives up the checkpoint used longest ago of those that `wanted` says yes to, by whether the
@@ -220,7 +262,8 @@ impl PrefixTree {
     pub fn remove_oldest(&mut self, wanted: impl Fn(bool, u32) -> bool) -> Option<Removed> {
         let of_interest = |(_, id): &(&u64, &NodeId)| {
             let node = self.node(**id);
-            wanted(node.children.is_empty(), node.block)
+            let leaf = node.children.is_empty();
+            node.block.is_some_and(|block| wanted(leaf, block))
         };
         let id = *self.by_use.iter().find(of_interest)?.1;
         Some(self.remove(id))
@@ -235,17 +278,23 @@ impl PrefixTree {
             blocks: Vec::new(),
         };
         let mut here = id;
-        while here != ROOT
-            && self.node(here).children.is_empty()
+        while self.node(here).children.is_empty()
             && self.node(here).checkpoint.is_none()
             && let Some(node) = self.nodes[here].take()
         {
             self.unused.push(here);
-            removed.blocks.push(node.block);
-            self.node_mut(node.parent)
-                .children
-                .retain(|&child| child != here);
-            here = node.parent;
+            removed.blocks.extend(node.block);
+            match node.above {
+                Above::Salt(salt) => {
+                    self.roots.remove(&salt);
+                    break;
+                }
+                Above::Parent(parent) => {
+                    let siblings = &mut self.node_mut(parent).children;
+                    siblings.retain(|&child| child != here);
+                    here = parent;
+                }
+            }
         }
         removed
     }
@@ -264,8 +313,7 @@ impl PrefixTree {
 
     /// The block of every node.
     pub fn blocks(&self) -> impl Iterator<Item = u32> {
-        let nodes = self.nodes.iter().skip(1).flatten();
-        nodes.map(|node| node.block)
+        self.nodes.iter().flatten().filter_map(|node| node.block)
     }
 }
 
@@ -274,32 +322,47 @@ mod tests {
     use super::*;
 
     fn found(tree: &PrefixTree, text: &[u32]) -> (Option<usize>, usize) {
-        let found = tree.find(text, text.len());
+        let found = tree.find(Prefix::of(text), text.len());
         (found.hit.map(|hit| hit.tokens), found.common)
+    }
+
+    /// Whether a kept text goes on where `text` parts from all.
+    fn goes_on(tree: &PrefixTree, text: &[u32]) -> bool {
+        tree.find(Prefix::of(text), text.len()).goes_on
     }
 
     #[test]
     fn branches_share_their_beginning() {
         let mut tree = PrefixTree::new(2);
-        assert_eq!(tree.insert(&[1, 2, 3], &[10, 11], 0), Ok(vec![10, 11]));
-        assert_eq!(tree.insert(&[1, 2, 5, 6], &[10, 12], 1), Ok(vec![12]));
-        assert_eq!(tree.insert(&[1, 2], &[10], 2), Ok(vec![]));
-        assert_eq!(tree.insert(&[1, 2], &[13], 3), Err(3));
+        assert_eq!(
+            tree.insert(Prefix::of(&[1, 2, 3]), &[10, 11], 0),
+            Ok(vec![10, 11])
+        );
+        assert_eq!(
+            tree.insert(Prefix::of(&[1, 2, 5, 6]), &[10, 12], 1),
+            Ok(vec![12])
+        );
+        assert_eq!(tree.insert(Prefix::of(&[1, 2]), &[10], 2), Ok(vec![]));
+        assert_eq!(tree.insert(Prefix::of(&[1, 2]), &[13], 3), Err(3));
         assert_eq!(found(&tree, &[1, 2, 3, 9]), (Some(3), 3));
         assert_eq!(found(&tree, &[1, 2, 5, 7]), (Some(2), 3));
         assert_eq!(found(&tree, &[1, 4]), (None, 1));
-        let hit = tree.find(&[1, 2, 5, 6, 7], 4).hit.unwrap();
+        let hit = tree.find(Prefix::of(&[1, 2, 5, 6, 7]), 4).hit.unwrap();
         assert_eq!((hit.slot, &*hit.blocks), (1, &[10, 12][..]));
-        assert_eq!(tree.find(&[1, 2, 5, 6], 3).hit.unwrap().tokens, 2);
-        assert!(tree.holds(&[1, 2, 3]) && !tree.holds(&[1]));
+        assert_eq!(
+            tree.find(Prefix::of(&[1, 2, 5, 6]), 3).hit.unwrap().tokens,
+            2
+        );
+        assert!(tree.holds(Prefix::of(&[1, 2, 3])) && !tree.holds(Prefix::of(&[1])));
     }
 
     #[test]
     fn what_leads_to_no_checkpoint_is_dropped() {
         let mut tree = PrefixTree::new(2);
-        tree.insert(&[1, 2, 3, 4, 5], &[10, 11, 12], 0).unwrap();
-        tree.insert(&[1, 2], &[10], 1).unwrap();
-        let hit = tree.find(&[1, 2, 3, 4, 5], 5).hit.unwrap();
+        tree.insert(Prefix::of(&[1, 2, 3, 4, 5]), &[10, 11, 12], 0)
+            .unwrap();
+        tree.insert(Prefix::of(&[1, 2]), &[10], 1).unwrap();
+        let hit = tree.find(Prefix::of(&[1, 2, 3, 4, 5]), 5).hit.unwrap();
         tree.touch(&hit);
         let oldest = tree.remove_oldest(|_, _| true).unwrap();
         assert_eq!((oldest.slot, oldest.blocks), (1, vec![]));
@@ -309,5 +372,38 @@ mod tests {
         assert_eq!((last.slot, last.blocks), (0, vec![12, 11, 10]));
         assert_eq!((tree.len(), tree.blocks().count()), (0, 0));
         assert_eq!(found(&tree, &[1, 2]), (None, 0));
+    }
+
+    #[test]
+    fn where_texts_part_is_known_with_what_is_there() {
+        let mut tree = PrefixTree::new(2);
+        assert!(!tree.find(Prefix::of(&[1]), 1).known);
+        tree.insert(Prefix::of(&[1, 2, 3]), &[10, 11], 0).unwrap();
+        assert!(tree.find(Prefix::of(&[9]), 1).known);
+        assert_eq!(found(&tree, &[1, 2, 3, 4]), (Some(3), 3));
+        assert!(!goes_on(&tree, &[1, 2, 3, 4]));
+        assert!(goes_on(&tree, &[1, 2, 4]) && goes_on(&tree, &[1, 2]) && goes_on(&tree, &[9]));
+        tree.insert(Prefix::of(&[1, 2, 3, 5]), &[10, 12], 1)
+            .unwrap();
+        assert!(goes_on(&tree, &[1, 2, 3, 4]));
+        assert!(!goes_on(&tree, &[1, 2, 3, 5, 6]));
+    }
+
+    #[test]
+    fn salts_share_nothing() {
+        let mut tree = PrefixTree::new(2);
+        let of = |salt, tokens| Prefix { salt, tokens };
+        let text = &[1, 2, 3][..];
+        tree.insert(of("a", text), &[10, 11], 0).unwrap();
+        assert!(tree.holds(of("a", text)));
+        for salt in ["", "b", "aa"] {
+            assert_eq!(tree.find(of(salt, text), 3), Found::default());
+        }
+        assert_eq!(tree.insert(of("b", text), &[20, 21], 1), Ok(vec![20, 21]));
+        assert_eq!(tree.find(of("b", text), 3).hit.unwrap().blocks, [20, 21]);
+        assert_eq!(tree.remove_oldest(|_, _| true).unwrap().blocks, [11, 10]);
+        assert_eq!(tree.roots.len(), 1);
+        tree.remove_oldest(|_, _| true).unwrap();
+        assert!(tree.roots.is_empty() && tree.nodes.iter().all(Option::is_none));
     }
 }

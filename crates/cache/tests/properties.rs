@@ -4,7 +4,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use volley_cache::{BlockTable, Cache, CacheSizes, Error};
+use volley_cache::{BlockTable, Cache, CacheSizes, Error, Miss, Prefix};
 
 const SIZES: CacheSizes = CacheSizes {
     blocks: 24,
@@ -13,18 +13,23 @@ const SIZES: CacheSizes = CacheSizes {
     checkpoints: 5,
 };
 
+const SALTS: [&str; 3] = ["", "a", "b"];
+
 /// Stands for the states, or for a key and value, behind a text.
-fn mark(text: &[u32]) -> u64 {
+fn mark(salt: &str, text: &[u32]) -> u64 {
     let step = |mark: u64, &token: &u32| {
         (mark ^ u64::from(token))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(29)
             + 1
     };
-    text.iter().fold(1, step)
+    let salt = salt.bytes().map(u32::from);
+    let salt = salt.fold(1, |mark, byte| step(mark, &byte));
+    text.iter().fold(salt, step)
 }
 
 struct Sequence {
+    salt: &'static str,
     text: Vec<u32>,
     committed: usize,
     table: BlockTable,
@@ -35,7 +40,7 @@ struct World {
     cache: Cache,
     running: Vec<Sequence>,
     /// Texts of checkpoints, used longest ago first.
-    kept: Vec<Vec<u32>>,
+    kept: Vec<(&'static str, Vec<u32>)>,
     /// Texts seen, to begin alike.
     texts: Vec<Vec<u32>>,
     blocks: Vec<[u64; SIZES.block_size]>,
@@ -48,6 +53,7 @@ struct World {
 enum Op {
     /// A text that begins with a part of an earlier one.
     Start {
+        salt: &'static str,
         of: usize,
         shared: usize,
         more: Vec<u32>,
@@ -67,9 +73,10 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     let any = 0..64usize;
+    let salt = prop_oneof![8 => Just(SALTS[0]), 1 => Just(SALTS[1]), 1 => Just(SALTS[2])];
     prop_oneof![
-        6 => (any.clone(), 0..48usize, vec(0..3u32, 1..24))
-            .prop_map(|(of, shared, more)| Op::Start { of, shared, more }),
+        6 => (salt, any.clone(), 0..48usize, vec(0..3u32, 1..24))
+            .prop_map(|(salt, of, shared, more)| Op::Start { salt, of, shared, more }),
         12 => (any.clone(), 1..9usize).prop_map(|(of, tokens)| Op::Advance { of, tokens }),
         5 => (any.clone(), prop::bool::weighted(0.8))
             .prop_map(|(of, keep)| Op::Checkpoint { of, keep }),
@@ -100,11 +107,16 @@ impl World {
         let pick = |of: usize, len: usize| (len > 0).then(|| of % len);
         let running = self.running.len();
         match op {
-            Op::Start { of, shared, more } => {
+            Op::Start {
+                salt,
+                of,
+                shared,
+                more,
+            } => {
                 let text = &self.texts[of % self.texts.len()];
                 let text = [&text[..shared.min(text.len())], &more].concat();
                 if running < SIZES.sequences {
-                    self.start(text);
+                    self.start(salt, text);
                 }
             }
             Op::Advance { of, tokens } => {
@@ -121,8 +133,12 @@ impl World {
                 if let Some(index) = pick(of, running) {
                     let sequence = self.running.swap_remove(index);
                     let text = &sequence.text[..sequence.committed];
-                    self.cache.donate(text, sequence.table, sequence.slot);
-                    self.use_now(text.to_vec());
+                    let prefix = Prefix {
+                        salt: sequence.salt,
+                        tokens: text,
+                    };
+                    self.cache.donate(prefix, sequence.table, sequence.slot);
+                    self.use_now((sequence.salt, text.to_vec()));
                 }
             }
             Op::Abort(of) => {
@@ -141,7 +157,8 @@ impl World {
             }
         }
         let cache = &self.cache;
-        self.kept.retain(|text| cache.holds(text));
+        self.kept
+            .retain(|&(salt, ref tokens)| cache.holds(Prefix { salt, tokens }));
         assert_eq!(self.kept.len(), cache.checkpoints());
         assert!(self.kept.len() <= SIZES.checkpoints);
         self.check();
@@ -153,39 +170,54 @@ impl World {
         self.cache.check(tables, slots).unwrap();
     }
 
-    fn use_now(&mut self, text: Vec<u32>) {
+    fn use_now(&mut self, text: (&'static str, Vec<u32>)) {
         self.kept.retain(|other| *other != text);
-        if !text.is_empty() {
+        if !text.1.is_empty() {
             self.kept.push(text);
         }
     }
 
-    fn start(&mut self, text: Vec<u32>) {
-        let within = |kept: &&Vec<u32>| kept.len() < text.len() && text.starts_with(kept);
-        let best = self
+    fn start(&mut self, salt: &'static str, text: Vec<u32>) {
+        let kept: Vec<&Vec<u32>> = self
             .kept
             .iter()
-            .filter(within)
-            .max_by_key(|kept| kept.len())
-            .cloned();
-        let common = |kept: &Vec<u32>| kept.iter().zip(&text).take_while(|(a, b)| a == b).count();
-        let common = self.kept.iter().map(common).max().unwrap_or(0);
+            .filter_map(|(other, kept)| (*other == salt).then_some(kept))
+            .collect();
+        let within = |kept: &&&Vec<u32>| kept.len() < text.len() && text.starts_with(kept);
+        let best = kept.iter().filter(within).max_by_key(|kept| kept.len());
+        let best = best.map(|&kept| kept.clone());
+        let common = |kept: &[u32]| kept.iter().zip(&text).take_while(|(a, b)| a == b).count();
+        let most = kept.iter().map(|kept| common(kept)).max();
+        let goes_on = |kept: &&&Vec<u32>| Some(common(kept)) == most && Some(kept.len()) > most;
+        let goes_on = kept.iter().any(|kept| goes_on(&kept));
         let slot = self.cache.take_slot().expect("a sequence finds a slot");
-        let resume = self.cache.resume(&text);
-        assert_eq!(resume.common, common);
+        let resume = self.cache.resume(Prefix {
+            salt,
+            tokens: &text,
+        });
+        assert_eq!(resume.common, most.unwrap_or(0));
+        let miss = match most {
+            None => Miss::NothingKept,
+            Some(_) if resume.tokens + 1 == text.len() => Miss::None,
+            Some(most) if most == text.len() => Miss::NoStates,
+            Some(most) if resume.tokens < most - most % SIZES.block_size => Miss::NoStates,
+            Some(_) if goes_on => Miss::Differs,
+            Some(_) => Miss::Ends,
+        };
+        assert_eq!(resume.miss, miss);
         if let Some(copy) = resume.tail {
             self.blocks[copy.to as usize] = self.blocks[copy.from as usize];
         }
         self.slots[slot] = match resume.slot {
             Some(from) => self.slots[from],
-            None => mark(&[]),
+            None => mark(salt, &[]),
         };
         match best {
             // Only a last block that cannot be copied for want of one turns a hit into a miss.
             Some(best) if resume.tokens > 0 || self.cache.idle_blocks() > 0 => {
                 assert_eq!(resume.tokens, best.len());
                 self.hits += 1;
-                self.use_now(best);
+                self.use_now((salt, best));
             }
             _ => assert_eq!(resume.tokens, 0),
         }
@@ -195,6 +227,7 @@ impl World {
         );
         self.texts.push(text.clone());
         self.running.push(Sequence {
+            salt,
             committed: resume.tokens,
             table: resume.table,
             slot,
@@ -209,10 +242,12 @@ impl World {
         for at in 0..sequence.committed {
             let block = sequence.table.blocks()[at / SIZES.block_size];
             let held = self.blocks[block as usize][at % SIZES.block_size];
-            assert_eq!(held, mark(&sequence.text[..=at]), "token {at}");
+            let mark = mark(sequence.salt, &sequence.text[..=at]);
+            assert_eq!(held, mark, "token {at}");
         }
         let state = self.slots[sequence.slot];
-        assert_eq!(state, mark(&sequence.text[..sequence.committed]));
+        let text = &sequence.text[..sequence.committed];
+        assert_eq!(state, mark(sequence.salt, text));
     }
 
     fn advance(&mut self, index: usize, tokens: usize) {
@@ -228,11 +263,11 @@ impl World {
             Ok(()) => {
                 for at in sequence.committed..end {
                     let block = sequence.table.blocks()[at / SIZES.block_size];
-                    let mark = mark(&sequence.text[..=at]);
+                    let mark = mark(sequence.salt, &sequence.text[..=at]);
                     self.blocks[block as usize][at % SIZES.block_size] = mark;
                 }
                 sequence.committed = end;
-                self.slots[sequence.slot] = mark(&sequence.text[..end]);
+                self.slots[sequence.slot] = mark(sequence.salt, &sequence.text[..end]);
             }
             Err(error) => {
                 // Nobody starves for the sake of what is only kept.
@@ -250,22 +285,27 @@ impl World {
 
     fn checkpoint(&mut self, index: usize, keep: bool) {
         let sequence = &self.running[index];
+        let salt = sequence.salt;
         let text = &sequence.text[..sequence.committed];
-        let known = self.kept.iter().any(|kept| kept == text);
+        fn prefix<'a>(salt: &'a str, tokens: &'a [u32]) -> Prefix<'a> {
+            Prefix { salt, tokens }
+        }
+        let known = self.kept.contains(&(salt, text.to_vec()));
         let oldest = self.kept.first().cloned();
         let full = self.kept.len() == SIZES.checkpoints;
-        let Some(slot) = self.cache.checkpoint_slot(text) else {
+        let Some(slot) = self.cache.checkpoint_slot(prefix(salt, text)) else {
             assert!(known || text.is_empty());
             return;
         };
         assert!(!known);
-        if let Some(oldest) = oldest.filter(|_| full) {
-            assert!(!self.cache.holds(&oldest), "the oldest gives way");
+        if let Some((salt, oldest)) = oldest.filter(|_| full) {
+            let held = self.cache.holds(prefix(salt, &oldest));
+            assert!(!held, "the oldest gives way");
         }
         if keep {
             self.slots[slot] = self.slots[sequence.slot];
-            self.cache.insert(text, &sequence.table, slot);
-            self.use_now(text.to_vec());
+            self.cache.insert(prefix(salt, text), &sequence.table, slot);
+            self.use_now((salt, text.to_vec()));
         } else {
             self.cache.give_back(slot);
         }
@@ -302,9 +342,9 @@ fn without_checkpoints_nothing_is_kept() {
     let slot = cache.take_slot().unwrap();
     let mut table = BlockTable::default();
     cache.grow(&mut table, 9).unwrap();
-    assert_eq!(cache.checkpoint_slot(&[1, 2, 3]), None);
-    cache.donate(&[1, 2, 3], table, slot);
-    assert_eq!(cache.resume(&[1, 2, 3, 4]).tokens, 0);
+    assert_eq!(cache.checkpoint_slot(Prefix::of(&[1, 2, 3])), None);
+    cache.donate(Prefix::of(&[1, 2, 3]), table, slot);
+    assert_eq!(cache.resume(Prefix::of(&[1, 2, 3, 4])).tokens, 0);
     cache.check([], []).unwrap();
     assert_eq!(cache.idle_blocks(), SIZES.blocks);
 }

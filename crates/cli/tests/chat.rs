@@ -203,6 +203,29 @@ fn switches_of_the_request_act() {
     );
 }
 
+/// The same prompt under two salts is computed twice, and the answer says why if asked.
+#[test]
+fn salts_keep_prompts_apart() {
+    let server = Server::start(&[]);
+    let mut body = user("What is 17 + 25?");
+    body["max_tokens"] = 2.into();
+    body["include_cache_details"] = true.into();
+    let mut details = |salt: Value| {
+        body["cache_salt"] = salt;
+        server.chat_ok(body.clone())["usage"]["prompt_tokens_details"].clone()
+    };
+    let cold = json!({"cached_tokens": 0, "cache_miss_at": 0, "cache_miss_reason": "nothing_kept"});
+    for salt in [Value::Null, json!("a"), json!("b")] {
+        assert_eq!(details(salt.clone()), cold);
+        let warm = details(salt);
+        assert_ne!(warm["cached_tokens"], 0);
+        assert_ne!(warm["cache_miss_reason"], "nothing_kept");
+    }
+    body["include_cache_details"] = false.into();
+    let plain = server.chat_ok(body)["usage"]["prompt_tokens_details"].clone();
+    assert_eq!(plain.as_object().map(|details| details.len()), Some(1));
+}
+
 /// What comes of a die is left to chance; the flag --seed makes it the same each time.
 #[test]
 fn seeds_decide_what_chance_would() {

@@ -1,5 +1,8 @@
 //! What the server says to the engine and hears from it.
 
+use std::sync::Arc;
+
+use volley_cache::Miss;
 use volley_speculate::{Method, SamplingParams, TokenLogprob};
 
 use crate::DraftStats;
@@ -23,7 +26,10 @@ pub struct Request {
     /// Lengths of the prompt's beginning that other prompts may share or go on from, such as that
     /// before the last turn's header: their states are kept.
     pub checkpoints: Vec<usize>,
-    /// Lower values go first; the same value goes by arrival.
+    /// Only requests of the same salt share kept prefixes.
+    pub cache_salt: Arc<str>,
+    /// Lower values go first; the same value goes by arrival. A unit is worth 10 seconds of
+    /// waiting, up to 5 minutes, so that nobody waits for ever.
     pub priority: i32,
     /// Constraint, thoughts, repetition, logprobs.
     pub control: Control,
@@ -103,9 +109,8 @@ pub struct Usage {
     pub prompt_tokens: usize,
     /// Prompt tokens that were not computed again.
     pub cached_tokens: usize,
-    /// Tokens that the prompt shares with some kept text: where a miss begins. `None` without
-    /// prefix cache.
-    pub cache_miss_at: Option<usize>,
+    /// Where and why the prompt had to be computed. `None` without prefix cache.
+    pub cache_miss: Option<CacheMiss>,
     /// Generated tokens, the stop token included.
     pub completion_tokens: usize,
     /// Drafts verified.
@@ -120,6 +125,15 @@ pub struct Usage {
     pub prefill_ms: f64,
     /// Time from the first to the last token, in milliseconds.
     pub decode_ms: f64,
+}
+
+/// Where a prompt parts from all that was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheMiss {
+    /// Tokens that it shares with the nearest kept text.
+    pub at: usize,
+    /// What is there.
+    pub why: Miss,
 }
 
 /// Facts about a running engine.

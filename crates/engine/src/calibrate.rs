@@ -89,6 +89,7 @@ impl Text<'_> {
             },
             checkpoints: Vec::new(),
             priority: 0,
+            cache_salt: "".into(),
             control: Control::default(),
         };
         let plan = StepPlan {

@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    fn enter(&self) -> Result<(), EngineError> {
+    pub(crate) fn enter(&self) -> Result<(), EngineError> {
         let enter = |n| (n < self.limit).then_some(n + 1);
         self.waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)

@@ -32,7 +32,8 @@ mod trajectory;
 mod worker;
 
 pub use api::{
-    EngineError, EngineInfo, Request, RequestUpdate, SpeculateOptions, Stop, Terminal, Usage,
+    CacheMiss, EngineError, EngineInfo, Request, RequestUpdate, SpeculateOptions, Stop, Terminal,
+    Usage,
 };
 pub use control::{ClosedBy, Control, RepetitionRule, Thinking};
 pub use engine::{Engine, gpus};
@@ -43,3 +44,4 @@ pub use options::{DeviceKind, EngineOptions, Sources, Speculation};
 pub use plan::{Room, memory_plan};
 pub use stats::{DraftStats, EngineStats, MethodSteps};
 pub use trajectory::{Marginals, marginals};
+pub use volley_cache::Miss;

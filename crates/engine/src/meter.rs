@@ -168,6 +168,7 @@ impl Meter {
                 speculate: SpeculateOptions::default(),
                 checkpoints: Vec::new(),
                 priority: 0,
+                cache_salt: "".into(),
                 control: Control::default(),
             }),
             method: Some(Method::Dflash),

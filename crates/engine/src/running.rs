@@ -1,7 +1,7 @@
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_channel::Sender;
-use volley_cache::BlockTable;
+use volley_cache::{BlockTable, Prefix};
 use volley_speculate::DraftPlan;
 use volley_speculate::policy::Policy;
 
@@ -9,11 +9,29 @@ use crate::drafting::RequestDrafter;
 use crate::step::SlotUpdate;
 use crate::{Request, RequestUpdate, Usage};
 
-/// Order of requests: by priority, then as they came. The one in front goes first.
+/// Waiting that a unit of priority is worth.
+const UNIT_MS: i64 = 10_000;
+/// Waiting that any priority is worth at most, either way.
+const MOST_MS: i64 = 300_000;
+
+/// Order of requests: as they came, earlier or later by their priority. The one in front goes
+/// first. Nobody is passed over by what comes later than twice the most a priority is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
-    pub priority: i32,
-    pub arrival: u64,
+    /// When it would have come without a priority, in milliseconds after the engine's start.
+    due_ms: i64,
+    arrival: u64,
+}
+
+impl Turn {
+    /// The turn of the `arrival`th request, which came at `now`.
+    pub fn new(priority: i32, now: Duration, arrival: u64) -> Self {
+        let worth = (i64::from(priority) * UNIT_MS).clamp(-MOST_MS, MOST_MS);
+        Self {
+            due_ms: now.as_millis() as i64 + worth,
+            arrival,
+        }
+    }
 }
 
 /// One request in a slot.
@@ -40,6 +58,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Its first `len` tokens, as they are kept.
+    pub fn prefix(&self, len: usize) -> Prefix<'_> {
+        Prefix {
+            salt: &self.request.cache_salt,
+            tokens: &self.text[..len],
+        }
+    }
+
     /// Tokens that are still to be computed before the next one can be sampled.
     pub fn left(&self) -> usize {
         self.goal.saturating_sub(self.committed)

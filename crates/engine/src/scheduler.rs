@@ -17,6 +17,7 @@ pub(crate) struct Scheduler {
     submissions: Receiver<Submission>,
     shared: Arc<Shared>,
     schedule: Schedule,
+    start: Instant,
 }
 
 impl Scheduler {
@@ -32,6 +33,7 @@ impl Scheduler {
             submissions,
             schedule: Schedule::new(Arc::clone(&shared), limits, policy),
             shared,
+            start: Instant::now(),
         }
     }
 
@@ -70,7 +72,7 @@ impl Scheduler {
             self.schedule.check_integrity()?;
             self.shared.heartbeat.idle();
             match self.submissions.recv_blocking() {
-                Ok(submission) => self.schedule.queue(submission),
+                Ok(submission) => self.schedule.queue(submission, self.start.elapsed()),
                 Err(_) => return Ok(false),
             }
         }
@@ -80,7 +82,7 @@ impl Scheduler {
 
     fn take_submissions(&mut self) {
         while let Ok(submission) = self.submissions.try_recv() {
-            self.schedule.queue(submission);
+            self.schedule.queue(submission, self.start.elapsed());
         }
     }
 

@@ -3,9 +3,11 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::faulty::{Fault, FaultyOps, Switch};
 use common::{FLAT, dflash, greedy, options, prompt, run, sampled, sources, start, wait};
-use volley_engine::{Engine, EngineHandle, EngineOptions, Request, Speculation};
+use volley_engine::{Engine, EngineHandle, EngineOptions, Miss, Request, Speculation};
 use volley_ops_candle::CandleOps;
 
 fn cold(speculation: Speculation) -> EngineHandle {
@@ -102,8 +104,62 @@ fn a_shared_beginning_is_found_at_the_third_text() {
         .collect();
     // Nobody said where the system prompt ends: the second text shows it, to the block.
     assert_eq!(cached, [0, 0, 96, 96]);
-    let outcome = run(&warm, request(14));
-    assert_eq!(outcome.terminal.usage.cache_miss_at, Some(100));
+}
+
+#[test]
+fn a_miss_is_explained() {
+    let warm = start(options(dflash(15)));
+    let miss = |prompt: &[u32]| {
+        let outcome = run(&warm, greedy(prompt.to_vec(), 2));
+        let miss = outcome.terminal.usage.cache_miss.unwrap();
+        (miss.at, miss.why)
+    };
+    let text = prompt(5, 100);
+    assert_eq!(miss(&text), (0, Miss::NothingKept));
+    // The prompt and its first output token are kept, the states behind both.
+    let outcome = run(&warm, greedy(text.clone(), 2));
+    let longer = [&text[..], &outcome.tokens[..1], &prompt(6, 20)].concat();
+    assert_eq!(miss(&longer), (101, Miss::Ends));
+    assert_eq!(
+        miss(&[&text[..70], &prompt(7, 20)].concat()),
+        (70, Miss::NoStates)
+    );
+    assert_eq!(
+        miss(&[&text[..70], &prompt(8, 20)].concat()),
+        (70, Miss::Differs)
+    );
+    assert_eq!(miss(&text[..90]), (90, Miss::NoStates));
+    assert_eq!(miss(&longer[..102]), (102, Miss::None));
+    let without = cold(Speculation::none());
+    let outcome = run(&without, greedy(text, 2));
+    assert_eq!(outcome.terminal.usage.cache_miss, None);
+}
+
+/// Neither what is cached nor how long a prompt takes tells of texts under another salt.
+#[test]
+fn salts_share_nothing() {
+    let (warm, cold) = (start(options(dflash(15))), cold(dflash(15)));
+    let salted = |salt: &str| {
+        let mut request = greedy(prompt(5, 100), 10);
+        request.cache_salt = salt.into();
+        request.checkpoints = vec![99];
+        request
+    };
+    for (salt, cached) in [("a", 0), ("b", 0), ("", 0), ("a", 99), ("b", 99), ("", 99)] {
+        assert_eq!(check(&warm, &cold, salted(salt), salt), cached, "{salt}");
+    }
+    let other = run(&warm, salted("c"));
+    let miss = other
+        .terminal
+        .usage
+        .cache_miss
+        .map(|miss| (miss.at, miss.why));
+    assert_eq!(miss, Some((0, Miss::NothingKept)));
+    let stats = warm.stats();
+    assert_eq!(
+        (stats.cached_tokens, stats.free_blocks),
+        (3 * 99, stats.total_blocks)
+    );
 }
 
 #[test]
@@ -220,11 +276,17 @@ fn aborts_leave_no_trace() {
     for updates in 0..6 {
         let mut request = sampled(text.clone(), 400, FLAT, updates);
         request.checkpoints = vec![66];
+        let ended = || warm.stats().cancelled + warm.stats().finished;
+        let before = ended();
         let running = warm.submit(request).unwrap();
         for _ in 0..updates {
             running.recv_blocking().unwrap();
         }
         drop(running);
+        // What it computed is counted by then.
+        while ended() == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let next = sampled([&text[..], &prompt(updates, 9)].concat(), 30, FLAT, 3);
         check(&warm, &cold, next, &format!("after {updates} updates"));
     }

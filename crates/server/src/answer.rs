@@ -84,6 +84,13 @@ impl Answer {
         }
     }
 
+    /// Has the usage say where the prompt parts from all that was kept.
+    pub fn tell_cache(&mut self) {
+        for choice in &mut self.choices {
+            choice.output.tells_cache = true;
+        }
+    }
+
     /// The next step of a choice; `None` after the end of all or after an error. May be dropped
     /// while it waits.
     pub async fn next(&mut self) -> Option<Result<Progress, ApiError>> {

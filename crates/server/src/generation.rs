@@ -68,6 +68,8 @@ pub(crate) fn usage<'a>(
 ) -> Usage {
     let (mut tokens, mut cached, mut reasoning) = (0, 0, 0);
     let (mut drafted, mut accepted) = (0, 0);
+    // Of several prompts the first one's.
+    let mut miss = None;
     for (output, opens_prompt) in choices {
         tokens += output.tokens.len();
         reasoning += output.reasoning_tokens;
@@ -75,9 +77,15 @@ pub(crate) fn usage<'a>(
         accepted += output.accepted;
         let terminal = output.terminal.as_ref().filter(|_| opens_prompt);
         cached += terminal.map_or(0, |usage| usage.cached_tokens);
+        let told = terminal.filter(|_| output.tells_cache);
+        miss = miss.or_else(|| told.and_then(|usage| usage.cache_miss));
     }
-    Usage::new(prompt_tokens, tokens)
+    let usage = Usage::new(prompt_tokens, tokens)
         .with_cached(cached)
         .with_reasoning(reasoning)
-        .with_predictions(accepted, drafted - accepted)
+        .with_predictions(accepted, drafted - accepted);
+    match miss {
+        Some(miss) => usage.with_cache_miss(miss.at, miss.why.name()),
+        None => usage,
+    }
 }

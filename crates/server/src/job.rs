@@ -74,13 +74,12 @@ impl Job {
             let body = read_json(request, app.options.body_limits()).await?;
             let ready = prepare(Arc::clone(app), surface, caller.clone(), body).await?;
             let mut answer = Answer::start(&app.model, ready.prepared)?;
-            if ready
-                .incoming
-                .generation()
-                .stream_options
-                .include_token_origins
-            {
+            let generation = ready.incoming.generation();
+            if generation.stream_options.include_token_origins {
                 answer.tell_origins();
+            }
+            if generation.include_cache_details {
+                answer.tell_cache();
             }
             if let Some(body) = &ready.body {
                 answer.record(body);

@@ -22,6 +22,7 @@ pub(crate) struct Output {
     recording: Option<Recording>,
     recorded: Option<ReplayFile>,
     tells_origins: bool,
+    pub(crate) tells_cache: bool,
     /// Token ids so far, end token included.
     pub(crate) tokens: Vec<u32>,
     /// Drafts verified.
@@ -43,6 +44,7 @@ impl Output {
             recording: None,
             recorded: None,
             tells_origins: false,
+            tells_cache: false,
             tokens: Vec::new(),
             drafted: 0,
             accepted: 0,

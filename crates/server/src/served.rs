@@ -133,6 +133,9 @@ impl ServedModel {
             }
             first.control = control.clone();
             let most = i64::from(i32::MAX);
+            if let Some(salt) = &generation.cache_salt {
+                first.cache_salt = salt.as_str().into();
+            }
             first.priority = generation.priority.clamp(-most, most) as i32;
             for k in 0..generation.n {
                 let mut request = first.clone();
@@ -312,6 +315,7 @@ impl ServedModel {
             speculate: SpeculateOptions::default(),
             control: Control::default(),
             priority: 0,
+            cache_salt: "".into(),
         })
     }
 

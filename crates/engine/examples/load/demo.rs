@@ -91,6 +91,7 @@ impl Demo {
             speculate: SpeculateOptions::default(),
             control: Default::default(),
             priority: 0,
+            cache_salt: "".into(),
         }
     }
 }

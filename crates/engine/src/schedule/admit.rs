@@ -1,9 +1,9 @@
 //! Who runs: requests come in, are let in, and leave when nobody listens.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use volley_cache::Resume;
+use volley_cache::{Prefix, Resume};
 use volley_speculate::Method;
 
 use super::{Schedule, SchedulerLimits};
@@ -11,15 +11,12 @@ use crate::drafting::RequestDrafter;
 use crate::handle::Submission;
 use crate::running::{Running, Turn};
 use crate::step::{Entry, Restore};
-use crate::{Request, RequestUpdate, Stop, Usage};
+use crate::{CacheMiss, Request, RequestUpdate, Stop, Usage};
 
 impl Schedule {
-    /// A request waits for its turn from now on.
-    pub fn queue(&mut self, submission: Submission) {
-        let turn = Turn {
-            priority: submission.request.priority,
-            arrival: self.arrivals,
-        };
+    /// A request waits for its turn from `now` on, counted from the engine's start.
+    pub fn queue(&mut self, submission: Submission, now: Duration) {
+        let turn = Turn::new(submission.request.priority, now, self.arrivals);
         self.arrivals += 1;
         self.waiting.insert(turn, submission);
     }
@@ -97,11 +94,15 @@ impl Schedule {
         self.shared.queue.leave();
         let slot = self.cache.take_slot();
         let slot = slot.expect("every running sequence has a slot: this is a bug");
-        let resume = self.cache.resume(&request.prompt);
+        let resume = self.cache.resume(Prefix {
+            salt: &request.cache_salt,
+            tokens: &request.prompt,
+        });
         tracing::debug!(
             prompt_tokens = request.prompt.len(),
             cached_tokens = resume.tokens,
             cache_miss_at = resume.common,
+            cache_miss_reason = resume.miss.name(),
             "admitted"
         );
         let caching = self.limits.cache.checkpoints > 0;
@@ -120,7 +121,10 @@ impl Schedule {
             usage: Usage {
                 prompt_tokens: request.prompt.len(),
                 cached_tokens: resume.tokens,
-                cache_miss_at: caching.then_some(resume.common),
+                cache_miss: caching.then_some(CacheMiss {
+                    at: resume.common,
+                    why: resume.miss,
+                }),
                 ..Usage::default()
             },
             committed: resume.tokens,
@@ -166,7 +170,7 @@ impl Schedule {
     /// Starts a sequence that lost its blocks from what is still kept of it.
     fn enter_again(&mut self, index: usize) {
         let running = &mut self.running[index];
-        let resume = self.cache.resume(&running.text);
+        let resume = self.cache.resume(running.prefix(running.text.len()));
         let caching = self.limits.cache.checkpoints > 0;
         let method = (!caching).then_some(running.drafter.method());
         self.entries

@@ -111,3 +111,6 @@ impl Schedule {
         stats.checkpoints = self.cache.checkpoints();
     }
 }
+
+#[cfg(test)]
+mod tests;

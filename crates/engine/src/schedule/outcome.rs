@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use async_channel::Sender;
+use volley_cache::Prefix;
 use volley_speculate::policy::StepKind;
 
 use super::{Saving, Schedule};
@@ -66,7 +67,7 @@ impl Schedule {
             let saved = self.running.iter().find(|r| r.slot == save.from);
             let saved = saved.expect("a save comes from a slot of the plan: this is a bug");
             self.cache
-                .insert(&saved.text[..tokens], &saved.table, save.to);
+                .insert(saved.prefix(tokens), &saved.table, save.to);
         }
     }
 
@@ -131,7 +132,10 @@ impl Schedule {
         self.count_end(&stop, Some(&running));
         match stop {
             Stop::Token(_) | Stop::Length | Stop::Repetition => {
-                let text = &running.text[..running.committed];
+                let text = Prefix {
+                    salt: &running.request.cache_salt,
+                    tokens: &running.text[..running.committed],
+                };
                 self.cache.donate(text, running.table, running.slot);
             }
             Stop::Cancelled | Stop::Failed(_) => {

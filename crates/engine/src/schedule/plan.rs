@@ -57,7 +57,7 @@ impl Schedule {
             });
             let end = past + len;
             if running.marks.contains(&end)
-                && let Some(to) = self.cache.checkpoint_slot(&running.text[..end])
+                && let Some(to) = self.cache.checkpoint_slot(running.prefix(end))
             {
                 let save = Save { from: slot, to };
                 plan.saves.push(save);

@@ -61,6 +61,7 @@ fn request(prompt: &[u32]) -> Request {
         speculate: SpeculateOptions::default(),
         checkpoints: Vec::new(),
         priority: 0,
+        cache_salt: "".into(),
         control: Control::default(),
     }
 }

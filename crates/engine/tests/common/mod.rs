@@ -81,6 +81,7 @@ pub fn greedy(prompt: Vec<u32>, max_tokens: usize) -> Request {
         speculate: SpeculateOptions::default(),
         checkpoints: Vec::new(),
         priority: 0,
+        cache_salt: "".into(),
         control: Control::default(),
     }
 }

@@ -27,6 +27,12 @@ pub struct Usage {
 pub struct PromptTokensDetails {
     /// Prompt tokens taken from the cache.
     pub cached_tokens: usize,
+    /// Tokens that the prompt shares with the nearest kept text, with `include_cache_details`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_miss_at: Option<usize>,
+    /// What is there: `nothing_kept`, `differs`, `ends`, `no_states` or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_miss_reason: Option<&'static str>,
 }
 
 /// Part of [`Usage`].
@@ -54,6 +60,13 @@ impl Usage {
     /// The same with cached prompt tokens.
     pub fn with_cached(mut self, cached_tokens: usize) -> Self {
         self.prompt_tokens_details.cached_tokens = cached_tokens;
+        self
+    }
+
+    /// The same with where the prompt parts from all that was kept, and what is there.
+    pub fn with_cache_miss(mut self, at: usize, reason: &'static str) -> Self {
+        self.prompt_tokens_details.cache_miss_at = Some(at);
+        self.prompt_tokens_details.cache_miss_reason = Some(reason);
         self
     }
 

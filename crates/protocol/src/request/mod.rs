@@ -161,6 +161,8 @@ pub struct GenerationRequest {
     pub speculative: Speculative,
     /// Only requests with the same salt share cached prompts.
     pub cache_salt: Option<String>,
+    /// Say in the usage where the prompt parts from all that was kept.
+    pub include_cache_details: bool,
     /// Requests of a lower number go first.
     pub priority: i64,
     /// Remarks for the log: things accepted that may surprise.
@@ -189,6 +191,7 @@ impl Default for GenerationRequest {
             continue_final_message: false,
             speculative: Speculative::default(),
             cache_salt: None,
+            include_cache_details: false,
             priority: 0,
             notices: Vec::new(),
             sampling: SamplingFields::default(),
@@ -218,6 +221,7 @@ impl GenerationRequest {
             include_reasoning: !thinking.hide,
             speculative: read_speculative(body, features)?,
             cache_salt: cache_salt.map(str::to_owned),
+            include_cache_details: body.boolean("include_cache_details")?.unwrap_or(false),
             priority: body.integer("priority", i64::MIN..=i64::MAX)?.unwrap_or(0),
             sampling: SamplingFields::read(body)?,
             thinking,

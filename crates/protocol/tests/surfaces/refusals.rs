@@ -44,6 +44,7 @@ fn wrong_types_are_named_on_every_surface() {
             ("seed", json!({})),
             ("priority", json!("high")),
             ("cache_salt", json!(5)),
+            ("include_cache_details", json!("yes")),
             ("speculative", json!(5)),
             ("enable_thinking", json!("no")),
             ("reasoning", json!("high")),
