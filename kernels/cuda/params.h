@@ -34,6 +34,11 @@ constexpr int CANDIDATES = 64;
 constexpr int TOP_SLICE = 8192;
 constexpr int TOP_SLICES = 64;
 
+// Most devices of a group.
+constexpr int MOST_RANKS = 8;
+// Bit of an index that says where the index is.
+constexpr unsigned DRAWN = 1u << 31;
+
 struct Segment {
     int first;       // first row
     int rows;        // number of rows
@@ -60,7 +65,7 @@ static_assert(sizeof(Tables) == 72, "mirrored in params.rs");
 
 // How a rank reaches the others. A mailbox holds three buffers of one slot per sender.
 struct Exchange {
-    void *mailboxes[8];  // by rank
+    void *mailboxes[MOST_RANKS];  // by rank
     unsigned *state;     // ExchangeState of exchange.cu
     unsigned *poison;    // in host memory, not zero once a rank has given up
     long long patience_ns;
@@ -98,13 +103,14 @@ static_assert(sizeof(AllGatherParams) == 128, "mirrored in params.rs");
 struct GatherParams {
     const void *from;
     const unsigned *index;
+    const float *drawn;  // what an index with bit DRAWN stands for, or null
     void *out;
     int row_units;   // units of 16 (or 2) bytes per row
     unsigned first;  // subtracted from the index
     unsigned limit;  // rows of `from`
     int padding;
 };
-static_assert(sizeof(GatherParams) == 40, "mirrored in params.rs");
+static_assert(sizeof(GatherParams) == 48, "mirrored in params.rs");
 
 struct CopyParams {
     const void *from;
@@ -316,3 +322,23 @@ struct TopParams {
     unsigned first;  // token of the first column
 };
 static_assert(sizeof(TopParams) == 48, "mirrored in params.rs");
+
+// How one token is drawn.
+struct DrawRow {
+    unsigned long long seed;
+    unsigned long long position;
+    float temperature;
+    float top_p;
+    float min_p;
+    unsigned top_k;
+};
+static_assert(sizeof(DrawRow) == 32, "mirrored in params.rs");
+
+struct DrawParams {
+    const float *tops;  // [rows, ranks, 2 * CANDIDATES + 1]
+    const DrawRow *draws;
+    float *out;  // a token's id per row
+    int ranks;
+    int padding;
+};
+static_assert(sizeof(DrawParams) == 32, "mirrored in params.rs");

@@ -4,10 +4,12 @@
 
 constexpr int THREADS = 256;
 
-// out[i] = from[index[i] - first], zeros outside. One block per row.
+// out[i] = from[index[i] - first], zeros outside; an index may be one that was drawn. One block per row.
 template <class Unit>
 DEVICE void gather(const GatherParams &p) {
-    const unsigned row = p.index[block_x()] - p.first;
+    unsigned index = p.index[block_x()];
+    if (p.drawn && (index & DRAWN)) index = (unsigned)p.drawn[index ^ DRAWN];
+    const unsigned row = index - p.first;
     const long long out = (long long)block_x() * p.row_units;
     const long long from = (long long)row * p.row_units;
     for (int i = thread_index(); i < p.row_units; i += THREADS) {

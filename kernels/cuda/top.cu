@@ -1,13 +1,11 @@
 // The largest logits of a row, in two steps: of every slice of it, then of what the slices gave.
 #include "device.cuh"
+#include "keys.cuh"
 #include "params.h"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int SLICE_KEYS = TOP_SLICE / THREADS, MERGE_KEYS = TOP_SLICES * CANDIDATES / THREADS;
 constexpr int MOST_KEYS = SLICE_KEYS > MERGE_KEYS ? SLICE_KEYS : MERGE_KEYS;
-
-// Orders as logits do, ties by lowest id first: no two keys of a row are equal. 0 is none.
-typedef unsigned long long Key;
 
 struct Shared {
     Key greatest[THREADS];
@@ -15,19 +13,6 @@ struct Shared {
     float warps[WARPS];
     int count;
 };
-
-DEVICE float minus_infinity() { return bits_to_float(0xff800000u); }
-
-DEVICE Key key_of(float logit, unsigned id) {
-    const unsigned bits = float_to_bits(logit + 0.0f);  // both zeros are one
-    const unsigned ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (Key)ordered << 32 | ~id;
-}
-
-DEVICE float logit_of(Key key) {
-    const unsigned ordered = (unsigned)(key >> 32);
-    return bits_to_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
-}
 
 // Greatest first; `n` is a power of two.
 DEVICE void sort(Key *keys, int n) {
@@ -149,7 +134,7 @@ DEVICE void top_merge(const TopParams &p) {
     if (thread < CANDIDATES) {
         const Key key = shared.kept[thread];
         out[thread] = key == 0 ? minus_infinity() : logit_of(key);
-        out[CANDIDATES + thread] = key == 0 ? 0.0f : (float)~(unsigned)key;
+        out[CANDIDATES + thread] = key == 0 ? 0.0f : (float)id_of(key);
     }
     if (thread == 0) out[2 * CANDIDATES] = logf(sum);
 }

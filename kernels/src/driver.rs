@@ -53,6 +53,11 @@ pub trait Driver: Send + Sync {
     fn stage_bytes(&self) -> usize;
     /// Copies to the host, once the work before is done.
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()>;
+    /// As [`Driver::read`], from several places after one wait.
+    fn read_each(&self, parts: &mut [(Address, Vec<u8>)]) -> Result<()> {
+        let mut parts = parts.iter_mut();
+        parts.try_for_each(|(from, data)| self.read(*from, data))
+    }
     /// Zeroes memory, in stream order.
     fn zero(&self, at: Address, bytes: usize) -> Result<()>;
     /// Copies inside device memory, in stream order; the ranges do not overlap.

@@ -12,10 +12,8 @@ use crate::driver::{Address, Driver};
 use crate::error::in_op;
 use crate::kernel::{ALL_GATHER, ALL_REDUCE, Kernel, REDUCE_ADD_RMS_NORM};
 use crate::norm::{self, Norm};
-use crate::params::{self, AllGatherParams, ReduceParams};
+use crate::params::{self, AllGatherParams, MOST_RANKS, ReduceParams};
 
-/// Most ranks of a group.
-const MOST_RANKS: usize = 8;
 /// Widest row that a block of threads holds.
 const MOST_WIDTH: usize = 2 * 640 * 8;
 /// Buffers of a mailbox, which take turns.

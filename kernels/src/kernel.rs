@@ -97,4 +97,5 @@ kernels! {
     ATTENTION_MERGE_256 = "attention" "attention_merge_256" AttentionParams,
     TOP_PARTS = "top" "top_slices" TopParams,
     TOP_ROWS = "top" "top_rows" TopParams,
+    DRAW = "draw" "draw_tokens" DrawParams,
 }

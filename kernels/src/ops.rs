@@ -5,8 +5,8 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Dtype, GdnDims, GdnRows, GdnStates, Keep, KvDims,
-    MatrixData, NormKind, Ops, Origin, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, DRAWN, Draw, Dtype, GdnDims, GdnRows, GdnStates, Keep,
+    KvDims, MatrixData, NormKind, Ops, Origin, Result, RopeTable,
 };
 
 use crate::attention::HeadNorms;
@@ -191,20 +191,22 @@ impl Ops for CudaOps {
     }
 
     fn read(&self, x: &Buf, rows: Range<usize>) -> Result<Vec<f32>> {
+        let mut read = self.read_each(&[(x, rows)])?;
+        Ok(read.pop().unwrap_or_default())
+    }
+
+    fn read_each(&self, parts: &[(&Buf, Range<usize>)]) -> Result<Vec<Vec<f32>>> {
         let op = "read";
-        let mut data = vec![0.0f32; rows.len() * x.width()];
-        let (from, _) = x.range(op, rows)?;
-        if x.f32() {
-            let read = self.driver.read(from, cast_slice_mut(&mut data));
-            read.map_err(in_op(op))?;
-        } else {
-            let mut narrow = vec![bf16::ZERO; data.len()];
-            let read = self.driver.read(from, cast_slice_mut(&mut narrow));
-            read.map_err(in_op(op))?;
-            narrow.convert_to_f32_slice(&mut data);
+        let mut bytes = Vec::with_capacity(parts.len());
+        for (x, rows) in parts {
+            let (from, len) = x.range(op, rows.clone())?;
+            bytes.push((from, vec![0u8; len]));
         }
+        self.driver.read_each(&mut bytes).map_err(in_op(op))?;
         self.check_ranks(op)?;
-        Ok(data)
+        let values =
+            |((x, _), (_, bytes)): (&(&Buf, Range<usize>), &(u64, Vec<u8>))| values(bytes, x.f32());
+        Ok(parts.iter().zip(&bytes).map(values).collect())
     }
 
     fn zero(&self, x: &mut Buf, rows: Range<usize>) -> Result<()> {
@@ -256,7 +258,23 @@ impl Ops for CudaOps {
 
     fn embed(&self, ids: &[u32], table: &Weight, first: u32, out: &mut Buf) -> Result<()> {
         let index = self.tables.index("embed", ids)?;
-        rows::embed(&*self.driver, index, ids.len(), table, first, out)
+        rows::embed(&*self.driver, index, 0, ids.len(), table, first, out)
+    }
+
+    fn embed_drawn(
+        &self,
+        ids: &[u32],
+        drawn: &Buf,
+        table: &Weight,
+        first: u32,
+        out: &mut Buf,
+    ) -> Result<()> {
+        let op = "embed_drawn";
+        let rows = ids.iter().filter(|id| **id & DRAWN != 0);
+        let rows = rows.map(|id| (id ^ DRAWN) as usize + 1).max().unwrap_or(0);
+        let drawn = drawn.float(op, "drawn", rows, 1)?;
+        let index = self.tables.index(op, ids)?;
+        rows::embed(&*self.driver, index, drawn, ids.len(), table, first, out)
     }
 
     fn gather(&self, x: &Buf, rows: &[u32], out: &mut Buf) -> Result<()> {
@@ -518,6 +536,11 @@ impl Ops for CudaOps {
         top::top(driver, &self.scratch, logits, rows, first, allowed, out)
     }
 
+    fn draw(&self, tops: &Buf, draws: &[Draw], out: &mut Buf) -> Result<()> {
+        let rows = self.tables.draws("draw", draws)?;
+        top::draw(&*self.driver, self.ranks(), tops, rows, draws.len(), out)
+    }
+
     fn reduce_add_rms_norm(
         &self,
         delta: &mut Buf,
@@ -550,4 +573,17 @@ impl Ops for CudaOps {
         check("all_gather", "width of out", out.width(), x.width())?;
         rows::copy_columns(&*self.driver, x, rows, out, 0)
     }
+}
+
+/// The values of a buffer's bytes.
+fn values(bytes: &[u8], f32: bool) -> Vec<f32> {
+    let mut values = vec![0.0f32; bytes.len() / if f32 { 4 } else { 2 }];
+    if f32 {
+        cast_slice_mut(&mut values).copy_from_slice(bytes);
+    } else {
+        let mut narrow = vec![bf16::ZERO; values.len()];
+        cast_slice_mut(&mut narrow).copy_from_slice(bytes);
+        narrow.convert_to_f32_slice(&mut values);
+    }
+    values
 }

@@ -1,5 +1,7 @@
 //! Parameters of the kernels, one struct each, as kernels/cuda/params.h has them.
 
+use volley_ops::Draw;
+
 use crate::driver::Address;
 
 /// Rows of a segment that can form a tree: one bit each in a word of ancestors.
@@ -33,11 +35,14 @@ pub const LINEAR_DEPTH: usize = 128;
 /// Widest row of a norm.
 pub const NORM_WIDTH: usize = 8192;
 
+/// Most devices of a group.
+pub const MOST_RANKS: usize = 8;
 /// Columns of one slice of a row of logits.
 pub const TOP_SLICE: usize = 8192;
 /// Most slices of a row.
 pub const TOP_SLICES: usize = 64;
 const _: () = assert!(volley_ops::CANDIDATES == 64, "mirrored in params.h");
+const _: () = assert!(volley_ops::DRAWN == 1 << 31, "mirrored in params.h");
 
 /// Declares a struct with C layout, its size as the C side checks it.
 macro_rules! params {
@@ -71,7 +76,7 @@ params! {
         kept: Address,
     }
     Exchange (104) {
-        mailboxes: [Address; 8],
+        mailboxes: [Address; MOST_RANKS],
         state: Address,
         poison: Address,
         patience_ns: i64,
@@ -100,9 +105,10 @@ params! {
         rows: i32,
         words: i32,
     }
-    GatherParams (40) {
+    GatherParams (48) {
         from: Address,
         index: Address,
+        drawn: Address,
         out: Address,
         row_units: i32,
         first: u32,
@@ -284,6 +290,39 @@ params! {
         columns: i32,
         slices: i32,
         first: u32,
+    }
+    DrawRow (32) {
+        seed: u64,
+        position: u64,
+        temperature: f32,
+        top_p: f32,
+        min_p: f32,
+        top_k: u32,
+    }
+    DrawParams (32) {
+        tops: Address,
+        draws: Address,
+        out: Address,
+        ranks: i32,
+        padding: i32,
+    }
+}
+
+// SAFETY: numbers without padding, any bits of which are valid.
+unsafe impl bytemuck::Zeroable for DrawRow {}
+// SAFETY: as above.
+unsafe impl bytemuck::Pod for DrawRow {}
+
+impl From<&Draw> for DrawRow {
+    fn from(draw: &Draw) -> Self {
+        Self {
+            seed: draw.seed,
+            position: draw.position,
+            temperature: draw.temperature,
+            top_p: draw.top_p,
+            min_p: draw.min_p,
+            top_k: draw.top_k,
+        }
     }
 }
 

@@ -15,6 +15,8 @@ struct Gather {
     /// Rows of `from`.
     limit: usize,
     index: Address,
+    /// Where indices with the bit [`volley_ops::DRAWN`] are, or 0.
+    drawn: Address,
     first: u32,
     out: Address,
     rows: usize,
@@ -27,6 +29,7 @@ impl Gather {
         let params = GatherParams {
             from: self.from,
             index: self.index,
+            drawn: self.drawn,
             out: self.out,
             row_units: (self.row_bytes / if wide { 16 } else { 2 }) as i32,
             first: self.first,
@@ -39,10 +42,12 @@ impl Gather {
     }
 }
 
-/// Rows `ids - first` of a table; `index` holds the ids on the device.
+/// Rows `ids - first` of a table; `index` holds the ids on the device, or says where in `drawn` they
+/// are.
 pub fn embed(
     driver: &dyn Driver,
     index: Address,
+    drawn: Address,
     rows: usize,
     table: &Weight,
     first: u32,
@@ -53,6 +58,7 @@ pub fn embed(
         from: table.memory.address(),
         limit: table.out,
         index,
+        drawn,
         first,
         out: out.activation(op, "out", rows, table.input)?,
         rows,
@@ -77,6 +83,7 @@ pub fn gather(driver: &dyn Driver, x: &Buf, index: Address, rows: usize, out: &B
         from: x.address(),
         limit: x.rows(),
         index,
+        drawn: 0,
         first: 0,
         out: out.address(),
         rows,

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytemuck::cast_slice;
-use volley_ops::{Batch, Keep, Result};
+use volley_ops::{Batch, Draw, Keep, Result};
 
 use crate::batch::{Encoded, Facts, Layout, encode, encode_keep};
 use crate::buf::Memory;
@@ -13,7 +13,7 @@ use crate::dims::{check, check_index, refuse};
 use crate::driver::{Address, Driver};
 use crate::error::in_op;
 use crate::ops::Limits;
-use crate::params::Tables;
+use crate::params::{DrawRow, Tables};
 
 /// A pass whose tables are on the device.
 #[derive(Clone, Copy)]
@@ -31,6 +31,7 @@ pub struct PassTables {
     driver: Arc<dyn Driver>,
     limits: Limits,
     index: Memory,
+    draws: Memory,
     slots: RefCell<Vec<Slot>>,
     /// Where recorded passes find their tables, all in the same place.
     recorded: Slot,
@@ -64,6 +65,7 @@ impl PassTables {
             driver: Arc::clone(driver),
             limits,
             index: memory(4 * limits.rows)?,
+            draws: memory(size_of::<DrawRow>() * limits.rows)?,
             slots: RefCell::new((0..SLOTS).map(|_| slot()).collect::<Result<_>>()?),
             recorded: slot()?,
             open: RefCell::default(),
@@ -204,6 +206,14 @@ impl PassTables {
         check_index(op, "rows of a pass", rows.len(), self.limits.rows + 1)?;
         self.stage(op, self.index.address(), cast_slice(rows))?;
         Ok(self.index.address())
+    }
+
+    /// How tokens are drawn, in device memory, until the next call.
+    pub fn draws(&self, op: &'static str, draws: &[Draw]) -> Result<Address> {
+        check_index(op, "rows of a pass", draws.len(), self.limits.rows + 1)?;
+        let rows: Vec<DrawRow> = draws.iter().map(DrawRow::from).collect();
+        self.stage(op, self.draws.address(), cast_slice(&rows))?;
+        Ok(self.draws.address())
     }
 }
 

@@ -4,9 +4,9 @@ mod drafters;
 mod mtp;
 
 use volley_model::{Drafter, Target};
-use volley_ops::{Batch, Ops, Segment};
+use volley_ops::{Batch, CANDIDATES, DRAWN, Draw, Ops, Segment};
 use volley_speculate::{
-    DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, TreeOrder, TreeShape,
+    DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, TreeOrder, TreeShape,
     draft_chain, draft_tree,
 };
 
@@ -51,6 +51,39 @@ pub(crate) struct DflashProposer<O: Ops> {
     order: TreeOrder,
 }
 
+/// Blocks of the sequences that want one.
+struct Blocks {
+    batch: Batch,
+    anchors: Vec<u32>,
+    /// Rows of each that are looked at.
+    depth: usize,
+}
+
+impl Blocks {
+    /// None where no sequence wants a block of `rows` rows.
+    fn of(sequences: &[Drafting<'_>], rows: usize) -> Option<Self> {
+        let mut batch = Batch::default();
+        let mut anchors = Vec::new();
+        for d in sequences.iter().filter(|d| wants_block(d)) {
+            let first = batch.rows();
+            batch.segments.push(Segment {
+                rows: first..first + rows,
+                slot: d.slot,
+                past: d.past,
+                blocks: d.blocks.to_vec(),
+                parents: None,
+            });
+            anchors.push(d.anchor);
+        }
+        let depth = sequences.iter().map(|d| depth(d.plan)).max()?;
+        (!anchors.is_empty()).then_some(Self {
+            batch,
+            anchors,
+            depth: depth.min(rows - 1),
+        })
+    }
+}
+
 impl<O: Ops> DflashProposer<O> {
     /// A proposer for sequences in `slots` slots.
     pub(crate) fn new(drafter: Drafter<O>, sampling: Sampling, slots: usize) -> Self {
@@ -60,6 +93,60 @@ impl<O: Ops> DflashProposer<O> {
             contexts: vec![None; slots],
             order: TreeOrder::default(),
         }
+    }
+
+    /// Chains of tokens that the device draws and keeps.
+    fn draw(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        sequences: &[Drafting<'_>],
+        blocks: &Blocks,
+    ) -> Result<Vec<Proposal>, EngineError> {
+        let TargetRank { ops, target, .. } = rank;
+        let mut draws = Vec::with_capacity(blocks.anchors.len() * blocks.depth);
+        let mut proposals = vec![Proposal::default(); sequences.len()];
+        for (d, proposal) in sequences.iter().zip(&mut proposals) {
+            if wants_block(d) {
+                let first = draws.len();
+                draws.extend((0..blocks.depth).map(|row| draw_at(d, row)));
+                let rows = first..first + depth(d.plan).min(blocks.depth);
+                proposal.tokens = rows.map(|row| DRAWN | row as u32).collect();
+            }
+        }
+        let Blocks { batch, anchors, .. } = blocks;
+        let sizes = [blocks.depth, self.sampling.allowed];
+        let drafter = &mut self.drafter;
+        drafter.draw(ops, target, anchors, batch, sizes, &draws)?;
+        Ok(proposals)
+    }
+
+    /// Chains and trees of tokens that the host chooses from what the device found.
+    fn choose(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        sequences: &mut [Drafting<'_>],
+        blocks: &Blocks,
+    ) -> Result<Vec<Proposal>, EngineError> {
+        let TargetRank { ops, target, .. } = rank;
+        let Blocks { batch, anchors, .. } = blocks;
+        let sizes = [blocks.depth, self.sampling.allowed];
+        let top = self.drafter.draft(ops, target, anchors, batch, sizes)?;
+        let mut proposals = vec![Proposal::default(); sequences.len()];
+        let mut first = 0;
+        for (d, proposal) in sequences.iter_mut().zip(&mut proposals) {
+            if !wants_block(d) {
+                continue;
+            }
+            let logits = &mut RankLogits::new(ops, target, &top, first);
+            first += blocks.depth;
+            match self.drafts(logits, blocks.depth, d) {
+                Ok(drafts) => *proposal = drafts,
+                // A sequence that cannot be drafted goes on without: its text does not depend on
+                // it.
+                Err(error) => tracing::warn!("slot {}: no drafts: {error}", d.slot),
+            }
+        }
+        Ok(proposals)
     }
 
     /// Drafts from the first `rows` rows of a block.
@@ -87,6 +174,23 @@ impl<O: Ops> DflashProposer<O> {
             }
             _ => draft_chain(logits, rows, sampling, history, allowed, position, rule),
         }
+    }
+}
+
+fn wants_block(drafting: &Drafting<'_>) -> bool {
+    matches!(drafting.plan, DraftPlan::Chain { .. } | DraftPlan::Tree(_))
+}
+
+/// How the draft of a row of the block is drawn, as the target draws at its position.
+fn draw_at(drafting: &Drafting<'_>, row: usize) -> Draw {
+    let sampling = drafting.sampling;
+    Draw {
+        temperature: sampling.temperature,
+        top_k: u32::try_from(sampling.top_k).unwrap_or(u32::MAX),
+        top_p: sampling.top_p,
+        min_p: sampling.min_p,
+        seed: sampling.seed,
+        position: (drafting.past + 1 + row) as u64,
     }
 }
 
@@ -167,52 +271,26 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
     }
 
     /// The drafter always runs its full block, as it was trained (dflash 2.5); the plan bounds
-    /// what is verified. Sequences that want no block get no drafts.
+    /// what is verified. Sequences that want no block get no drafts. Where nobody has to see the
+    /// drafts before they are verified, the device draws them, and nothing is waited for: under
+    /// [`Rule::Match`] they are what the host would have drawn, or as good.
     fn propose(
         &mut self,
         rank: &mut TargetRank<O>,
         sequences: &mut [Drafting<'_>],
     ) -> Result<Vec<Proposal>, EngineError> {
-        let wanted =
-            |d: &&mut Drafting<'_>| matches!(d.plan, DraftPlan::Chain { .. } | DraftPlan::Tree(_));
-        let block = self.drafter.config().block_size;
-        let mut batch = Batch::default();
-        let mut anchors = Vec::new();
-        for d in sequences.iter_mut().filter(wanted) {
-            let first = batch.rows();
-            batch.segments.push(Segment {
-                rows: first..first + block,
-                slot: d.slot,
-                past: d.past,
-                blocks: d.blocks.to_vec(),
-                parents: None,
-            });
-            anchors.push(d.anchor);
+        let Some(blocks) = Blocks::of(sequences, self.drafter.config().block_size) else {
+            return Ok(vec![Proposal::default(); sequences.len()]);
+        };
+        let unseen = |d: &Drafting<'_>| {
+            let chain = matches!(d.plan, DraftPlan::Chain { .. });
+            chain && d.free && d.sampling.draws_from(CANDIDATES)
+        };
+        let mut blocked = sequences.iter().filter(|d| wants_block(d));
+        match self.sampling.rule == Rule::Match && blocked.all(unseen) {
+            true => self.draw(rank, sequences, &blocks),
+            false => self.choose(rank, sequences, &blocks),
         }
-        let mut proposals = vec![Proposal::default(); sequences.len()];
-        if anchors.is_empty() {
-            return Ok(proposals);
-        }
-        let TargetRank { ops, target, .. } = rank;
-        let depths = sequences.iter().map(|d| depth(d.plan));
-        let depth = depths.max().unwrap_or(0).min(block - 1);
-        let sizes = [depth, self.sampling.allowed];
-        let top = self.drafter.draft(ops, target, &anchors, &batch, sizes)?;
-        let mut first = 0;
-        for (d, proposal) in sequences.iter_mut().zip(&mut proposals) {
-            if !wanted(&d) {
-                continue;
-            }
-            let logits = &mut RankLogits::new(ops, target, &top, first);
-            first += depth;
-            match self.drafts(logits, depth, d) {
-                Ok(drafts) => *proposal = drafts,
-                // A sequence that cannot be drafted goes on without: its text does not depend on
-                // it.
-                Err(error) => tracing::warn!("slot {}: no drafts: {error}", d.slot),
-            }
-        }
-        Ok(proposals)
     }
 
     fn context(&self, slot: usize) -> Option<usize> {

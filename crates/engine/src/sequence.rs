@@ -92,6 +92,11 @@ impl Sequence {
         self.controller.refine(output, proposal, most, rule)
     }
 
+    /// Whether a chain of at most `most` drafts needs no [`Sequence::refine`], whatever its tokens.
+    pub fn takes_any(&self, most: usize) -> bool {
+        self.controller.fits(most)
+    }
+
     /// Decides over a proposal from the logits of anchor and drafts, `1 + drafts` rows, and
     /// emits what stands. Comes to the rows to keep.
     pub fn verify(

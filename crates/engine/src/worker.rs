@@ -1,7 +1,7 @@
 //! One rank: runs plans on its shard of the models.
 
 use volley_cache::TailCopy;
-use volley_ops::{Batch, Keep, Ops, Segment};
+use volley_ops::{Batch, DRAWN, Keep, Ops, Segment};
 use volley_speculate::{Drafting, Proposal, Proposer};
 
 use crate::logits::RankLogits;
@@ -145,7 +145,12 @@ impl<O: Ops> RankWorker<O> {
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &pass.ids, &pass.batch)?;
         let all_rows: Vec<u32> = (0..pass.ids.len() as u32).collect();
-        let top = target.candidates(ops, &all_rows, self.sampling.allowed)?;
+        let (top, drawn) = target.outcome(ops, &all_rows, self.sampling.allowed)?;
+        let known = pass.ids.iter_mut();
+        let drafts = proposals.iter_mut().flat_map(|p| p.tokens.iter_mut());
+        for id in known.chain(drafts).filter(|id| **id & DRAWN != 0) {
+            *id = drawn[(*id ^ DRAWN) as usize];
+        }
 
         let mut keep = Keep::new();
         let mut updates = Vec::with_capacity(steps.len());
@@ -194,6 +199,7 @@ impl<O: Ops> RankWorker<O> {
                 blocks: &step.blocks,
                 anchor: sequence.anchor,
                 plan: &step.draft,
+                free: sequence.takes_any(step.draft.most_drafts()),
                 sampling: &sequence.request.sampling,
                 history: &mut sequence.history,
             })

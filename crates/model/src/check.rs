@@ -132,8 +132,12 @@ pub(crate) fn keep(call: &'static str, batch: &Batch, keep: &Keep) -> Result<()>
     Ok(())
 }
 
-pub(crate) fn ids(what: &'static str, ids: &[u32], vocab: usize) -> Result<()> {
-    match ids.iter().find(|&&id| id as usize >= vocab) {
+pub(crate) fn ids<'a>(
+    what: &'static str,
+    ids: impl IntoIterator<Item = &'a u32>,
+    vocab: usize,
+) -> Result<()> {
+    match ids.into_iter().find(|&&id| id as usize >= vocab) {
         Some(id) => Err(error("embed", what, format!("token ids below {vocab}"), id)),
         None => Ok(()),
     }

@@ -1,4 +1,4 @@
-use volley_ops::{Batch, Dtype, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, Draw, Dtype, NormKind, Ops, RopeTable};
 
 use crate::checkpoint::Checkpoint;
 use crate::layers::{
@@ -180,6 +180,24 @@ impl<O: Ops> Drafter<O> {
         let rows = self.predictions(batch, depth);
         let hidden = self.stream.normed();
         target.vocabulary().candidates(ops, hidden, &rows, allowed)
+    }
+
+    /// As [`Drafter::draft`], but the device draws the tokens, one for each of `draws`
+    /// (`[segments * depth]`), and keeps them: row `i` of them is the id `DRAWN | i` of the next
+    /// [`Target::verify`]. Nothing is waited for.
+    pub fn draw(
+        &mut self,
+        ops: &O,
+        target: &mut Target<O>,
+        anchors: &[u32],
+        batch: &Batch,
+        [depth, allowed]: [usize; 2],
+        draws: &[Draw],
+    ) -> Result<()> {
+        self.block(ops, target, anchors, batch)?;
+        let rows = self.predictions(batch, depth);
+        let hidden = self.stream.normed();
+        target.vocabulary().draw(ops, hidden, &rows, allowed, draws)
     }
 
     /// As [`Drafter::draft`], all f32 logits of all positions:

@@ -1,4 +1,4 @@
-use volley_ops::{CANDIDATES, Dtype, Ops, TOP_WIDTH};
+use volley_ops::{CANDIDATES, DRAWN, Draw, Dtype, Ops, TOP_WIDTH};
 
 use crate::weights::Scope;
 use crate::{Result, Shard, check};
@@ -51,6 +51,12 @@ impl TopRow {
     }
 }
 
+/// The rows of as many ranks, side by side.
+fn merge(values: &[f32], ranks: usize) -> Vec<TopRow> {
+    let rows = values.chunks_exact(ranks * TOP_WIDTH);
+    rows.map(TopRow::merge).collect()
+}
+
 /// The embedding table and the output head, both split by vocabulary rows (qwen35 section 4).
 pub(crate) struct Vocabulary<O: Ops> {
     table: O::Weight,
@@ -62,6 +68,9 @@ pub(crate) struct Vocabulary<O: Ops> {
     input: O::Buf,
     share: O::Buf,
     top: O::Buf,
+    /// Tokens that the device drew, and how many of them.
+    drawn: O::Buf,
+    draws: usize,
     /// Rows that `share` holds for [`Vocabulary::row`].
     held: usize,
     gathered: Option<Gathered<O>>,
@@ -102,6 +111,8 @@ impl<O: Ops> Vocabulary<O> {
             input: ops.alloc(rows, hidden, Dtype::Activation)?,
             share: float(rows, ids.len())?,
             top: float(rows, TOP_WIDTH)?,
+            drawn: float(rows, 1)?,
+            draws: 0,
             held: 0,
             gathered: match shard.ranks {
                 1 => None,
@@ -114,9 +125,19 @@ impl<O: Ops> Vocabulary<O> {
         })
     }
 
-    /// Embeddings of `ids`, the same on every rank.
+    /// Embeddings of `ids`, the same on every rank; those with the bit [`DRAWN`] were drawn.
     pub(crate) fn embed(&self, ops: &O, ids: &[u32], out: &mut O::Buf) -> Result<()> {
-        ops.embed(ids, &self.table, self.first, out)?;
+        let drawn = |id: &&u32| **id & DRAWN != 0;
+        match ids.iter().filter(drawn).map(|id| id ^ DRAWN).max() {
+            None => ops.embed(ids, &self.table, self.first, out)?,
+            Some(row) if (row as usize) < self.draws => {
+                ops.embed_drawn(ids, &self.drawn, &self.table, self.first, out)?;
+            }
+            Some(row) => {
+                let expected = format!("below the {} that were drawn", self.draws);
+                return Err(check::error("embed", "drawn row", expected, row));
+            }
+        }
         Ok(ops.all_reduce(out, ids.len())?)
     }
 
@@ -145,6 +166,56 @@ impl<O: Ops> Vocabulary<O> {
         rows: &[u32],
         allowed: usize,
     ) -> Result<Vec<TopRow>> {
+        self.rank(ops, x, rows, allowed)?;
+        Ok(merge(&ops.read(self.tops(), 0..rows.len())?, ops.ranks()))
+    }
+
+    /// As [`Vocabulary::candidates`], and the tokens of the last [`Vocabulary::draw`], unless they
+    /// have been read.
+    pub(crate) fn outcome(
+        &mut self,
+        ops: &O,
+        x: &O::Buf,
+        rows: &[u32],
+        allowed: usize,
+    ) -> Result<(Vec<TopRow>, Vec<u32>)> {
+        self.rank(ops, x, rows, allowed)?;
+        let drawn = (&self.drawn, 0..self.draws);
+        let parts = ops.read_each(&[(self.tops(), 0..rows.len()), drawn])?;
+        self.draws = 0;
+        let tops = merge(&parts[0], ops.ranks());
+        Ok((tops, parts[1].iter().map(|&id| id as u32).collect()))
+    }
+
+    /// Draws a token from each of the rows of `x` and leaves it on the device.
+    pub(crate) fn draw(
+        &mut self,
+        ops: &O,
+        x: &O::Buf,
+        rows: &[u32],
+        allowed: usize,
+        draws: &[Draw],
+    ) -> Result<()> {
+        self.draws = 0;
+        if draws.len() != rows.len() {
+            let expected = format!("{}, one per row", rows.len());
+            return Err(check::error("draw", "draws", expected, draws.len()));
+        }
+        self.rank(ops, x, rows, allowed)?;
+        let Self {
+            gathered,
+            top,
+            drawn,
+            ..
+        } = self;
+        let tops = gathered.as_ref().map_or(&*top, |gathered| &gathered.tops);
+        ops.draw(tops, draws, drawn)?;
+        self.draws = draws.len();
+        Ok(())
+    }
+
+    /// Finds the likeliest tokens of rows of `x`, of all ranks.
+    fn rank(&mut self, ops: &O, x: &O::Buf, rows: &[u32], allowed: usize) -> Result<()> {
         if rows.len() > self.rows {
             let expected = format!("at most verify_rows = {}", self.rows);
             return Err(check::error("candidates", "rows", expected, rows.len()));
@@ -152,15 +223,16 @@ impl<O: Ops> Vocabulary<O> {
         self.project(ops, x, rows)?;
         let n = rows.len();
         ops.top(&self.share, n, self.first, allowed as u32, &mut self.top)?;
-        let (values, width) = match &mut self.gathered {
-            None => (ops.read(&self.top, 0..n)?, TOP_WIDTH),
-            Some(gathered) => {
-                ops.all_gather(&self.top, n, &mut gathered.tops)?;
-                let values = ops.read(&gathered.tops, 0..n)?;
-                (values, ops.ranks() * TOP_WIDTH)
-            }
-        };
-        Ok(values.chunks_exact(width).map(TopRow::merge).collect())
+        match &mut self.gathered {
+            None => Ok(()),
+            Some(gathered) => Ok(ops.all_gather(&self.top, n, &mut gathered.tops)?),
+        }
+    }
+
+    /// What [`Vocabulary::rank`] found.
+    fn tops(&self) -> &O::Buf {
+        let gathered = self.gathered.as_ref();
+        gathered.map_or(&self.top, |gathered| &gathered.tops)
     }
 
     /// All logits of a row that was last projected.

@@ -1,4 +1,4 @@
-use volley_ops::{Batch, Dtype, Keep, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, DRAWN, Dtype, Keep, NormKind, Ops, RopeTable};
 
 use crate::checkpoint::Checkpoint;
 use crate::head::Vocabulary;
@@ -107,7 +107,8 @@ impl<O: Ops> Target<O> {
         self.pass(ops, ids, batch, Mode::Prefill)
     }
 
-    /// Runs proposed rows, chains or trees; no state moves before [`Target::commit`].
+    /// Runs proposed rows, chains or trees; no state moves before [`Target::commit`]. An id with the
+    /// bit [`volley_ops::DRAWN`] is what [`crate::Drafter::draw`] drew in that row.
     pub fn verify(&mut self, ops: &O, ids: &[u32], batch: &Batch) -> Result<()> {
         check::pass("Target::verify", ids.len(), batch, self.limits.verify_rows)?;
         self.verified = None;
@@ -146,7 +147,8 @@ impl<O: Ops> Target<O> {
     }
 
     fn pass(&mut self, ops: &O, ids: &[u32], batch: &Batch, mode: Mode) -> Result<()> {
-        check::ids("ids", ids, self.config.vocab_size)?;
+        let known = ids.iter().filter(|id| **id & DRAWN == 0);
+        check::ids("ids", known, self.config.vocab_size)?;
         check::places("Target", batch, &self.limits, ops.block_size())?;
         self.rows = 0;
         let rows = ids.len();
@@ -201,6 +203,19 @@ impl<O: Ops> Target<O> {
         check::rows("Target::candidates", rows, self.rows)?;
         let hidden = self.stream.normed();
         self.vocabulary.candidates(ops, hidden, rows, allowed)
+    }
+
+    /// As [`Target::candidates`], and the tokens that [`crate::Drafter::draw`] drew last, by its rows;
+    /// they are handed out once.
+    pub fn outcome(
+        &mut self,
+        ops: &O,
+        rows: &[u32],
+        allowed: usize,
+    ) -> Result<(Vec<TopRow>, Vec<u32>)> {
+        check::rows("Target::outcome", rows, self.rows)?;
+        let hidden = self.stream.normed();
+        self.vocabulary.outcome(ops, hidden, rows, allowed)
     }
 
     /// All f32 logits of row `row` of the last [`Target::candidates`] or [`crate::Drafter::draft`],

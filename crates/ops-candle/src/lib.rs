@@ -14,6 +14,7 @@ mod attention;
 mod buf;
 mod checks;
 mod conv;
+mod draw;
 mod gdn;
 mod kv;
 mod linear;

@@ -2,8 +2,8 @@ use std::ops::Range;
 
 use candle_core::Device;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Dtype, GdnDims, GdnRows, Keep, KvDims, NormKind, Ops,
-    Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, Draw, Dtype, GdnDims, GdnRows, Keep, KvDims, NormKind,
+    Ops, Result, RopeTable,
 };
 
 use crate::attention::attention;
@@ -13,7 +13,7 @@ use crate::kv::{BLOCK_SIZE, Kv};
 use crate::linear::Weight;
 use crate::ranks::Rank;
 use crate::threads::Threads;
-use crate::{conv, gdn, kv, norm, rows, top};
+use crate::{conv, draw, gdn, kv, norm, rows, top};
 
 /// The operations of one rank on a Candle device.
 pub struct CandleOps {
@@ -98,6 +98,17 @@ impl Ops for CandleOps {
 
     fn embed(&self, ids: &[u32], table: &Weight, first: u32, out: &mut Buf) -> Result<()> {
         table.embed(ids, first, out)
+    }
+
+    fn embed_drawn(
+        &self,
+        ids: &[u32],
+        drawn: &Buf,
+        table: &Weight,
+        first: u32,
+        out: &mut Buf,
+    ) -> Result<()> {
+        table.embed(&draw::known(ids, drawn)?, first, out)
     }
 
     fn gather(&self, x: &Buf, rows: &[u32], out: &mut Buf) -> Result<()> {
@@ -273,6 +284,10 @@ impl Ops for CandleOps {
         out: &mut Buf,
     ) -> Result<()> {
         top::top(logits, rows, first, allowed, out)
+    }
+
+    fn draw(&self, tops: &Buf, draws: &[Draw], out: &mut Buf) -> Result<()> {
+        draw::draw(self.ranks(), tops, draws, out)
     }
 
     fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {

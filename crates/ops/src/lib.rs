@@ -3,12 +3,14 @@
 
 mod batch;
 mod dims;
+mod draw;
 mod error;
 mod ops;
 mod values;
 
 pub use batch::{Batch, Keep, Segment};
 pub use dims::{AttentionDims, AttentionMask, GdnDims, KvDims, NormKind};
+pub use draw::{DRAWN, Draw};
 pub use error::{Error, Result};
 pub use ops::{CANDIDATES, Dtype, GdnRows, GdnStates, Ops, RopeTable, TOP_WIDTH};
 pub use values::{Format, MatrixData, Origin, Part, noise};

@@ -1,5 +1,6 @@
 use crate::{
-    AttentionDims, AttentionMask, Batch, Error, GdnDims, Keep, KvDims, MatrixData, NormKind, Result,
+    AttentionDims, AttentionMask, Batch, Draw, Error, GdnDims, Keep, KvDims, MatrixData, NormKind,
+    Result,
 };
 
 /// Tokens per row that [`Ops::top`] finds.
@@ -92,6 +93,11 @@ pub trait Ops: Sized {
     fn block_size(&self) -> usize;
     /// Rows `rows` of `x` on the host, row-major, in f32.
     fn read(&self, x: &Self::Buf, rows: std::ops::Range<usize>) -> Result<Vec<f32>>;
+    /// As [`Ops::read`], of several buffers after one wait.
+    fn read_each(&self, parts: &[(&Self::Buf, std::ops::Range<usize>)]) -> Result<Vec<Vec<f32>>> {
+        let parts = parts.iter();
+        parts.map(|(x, rows)| self.read(x, rows.clone())).collect()
+    }
     /// Sets rows `rows` of `x` to zero.
     fn zero(&self, x: &mut Self::Buf, rows: std::ops::Range<usize>) -> Result<()>;
     /// Row `to` of `x` becomes row `from`.
@@ -124,6 +130,16 @@ pub trait Ops: Sized {
     fn embed(
         &self,
         ids: &[u32],
+        table: &Self::Weight,
+        first: u32,
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+    /// As [`Ops::embed`], where an id with the bit [`crate::DRAWN`] stands for the token in that row
+    /// of `drawn` (f32, one wide), which need not be known yet.
+    fn embed_drawn(
+        &self,
+        ids: &[u32],
+        drawn: &Self::Buf,
         table: &Self::Weight,
         first: u32,
         out: &mut Self::Buf,
@@ -322,6 +338,12 @@ pub trait Ops: Sized {
         allowed: u32,
         out: &mut Self::Buf,
     ) -> Result<()>;
+
+    /// A token for each of `draws` from its row of `tops`, rows of [`Ops::top`] of all ranks side by
+    /// side: the likeliest, or at a temperature Gumbel-max among those candidates that the filters
+    /// leave (top-k, top-p, min-p), with noise that depends on seed, position and token only. `out`
+    /// (f32, one wide) holds the ids; rows without candidates give any id.
+    fn draw(&self, tops: &Self::Buf, draws: &[Draw], out: &mut Self::Buf) -> Result<()>;
 
     /// `residual += delta` summed over the ranks, then `out = norm(residual)`; leaves anything in
     /// `delta`.

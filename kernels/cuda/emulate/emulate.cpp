@@ -223,12 +223,16 @@ extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, 
 
 #include "../gdn_chunk.cuh"
 #include "../kept.cuh"
+#include "../keys.cuh"
 
 namespace attention {
 #include "../attention.cu"
 }
 namespace attention_prepare {
 #include "../attention_prepare.cu"
+}
+namespace draw {
+#include "../draw.cu"
 }
 namespace exchange {
 #include "../exchange.cu"

@@ -269,11 +269,17 @@ impl Driver for Cuda {
         self.stage_bytes
     }
 
+    fn read_each(&self, parts: &mut [(Address, Vec<u8>)]) -> Result<()> {
+        self.enter()?;
+        if parts.iter().map(|(_, data)| data.len()).sum::<usize>() <= READ_BYTES {
+            return lock(&self.reading).read(self.stream, parts);
+        }
+        let mut parts = parts.iter_mut();
+        parts.try_for_each(|(from, data)| self.read(*from, data))
+    }
+
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()> {
         self.enter()?;
-        if data.len() <= READ_BYTES {
-            return lock(&self.reading).read(self.stream, from, data);
-        }
         // SAFETY: callers stay inside an allocation; the data outlives the wait.
         call("cuMemcpyDtoHAsync", unsafe {
             result::memcpy_dtoh_async(data, from, self.stream)

@@ -97,21 +97,30 @@ impl Reading {
     }
 
     /// Copies to the host, once the work before is done.
-    pub fn read(&mut self, stream: sys::CUstream, from: Address, data: &mut [u8]) -> Result<()> {
-        assert!(
-            data.len() <= self.bytes,
-            "a read of {}: this is a bug",
-            data.len()
-        );
-        // SAFETY: the memory is pinned and large enough, and the copy is waited for.
+    pub fn read(&mut self, stream: sys::CUstream, parts: &mut [(Address, Vec<u8>)]) -> Result<()> {
+        let total: usize = parts.iter().map(|(_, data)| data.len()).sum();
+        assert!(total <= self.bytes, "a read of {total}: this is a bug");
+        // SAFETY: the memory is pinned and large enough, and the copies are waited for.
         unsafe {
-            let pinned = std::slice::from_raw_parts_mut(self.memory, data.len());
-            call(
-                "cuMemcpyDtoHAsync",
-                result::memcpy_dtoh_async(pinned, from, stream),
-            )?;
+            let pinned = std::slice::from_raw_parts_mut(self.memory, total);
+            let mut rest = &mut pinned[..];
+            for (from, data) in parts.iter() {
+                let (part, behind) = rest.split_at_mut(data.len());
+                if !part.is_empty() {
+                    call(
+                        "cuMemcpyDtoHAsync",
+                        result::memcpy_dtoh_async(part, *from, stream),
+                    )?;
+                }
+                rest = behind;
+            }
             call("cuStreamSynchronize", result::stream::synchronize(stream))?;
-            data.copy_from_slice(pinned);
+            let mut rest = &pinned[..];
+            for (_, data) in parts {
+                let (part, behind) = rest.split_at(data.len());
+                data.copy_from_slice(part);
+                rest = behind;
+            }
         }
         Ok(())
     }

@@ -183,6 +183,18 @@ impl Controller {
         }
     }
 
+    /// Whether a chain of so many drafts behind the output followed last fits whatever its tokens are:
+    /// [`Controller::refine`] would leave it alone.
+    pub fn fits(&self, drafts: usize) -> bool {
+        match (self.phase, &self.control.thinking) {
+            _ if !self.forced().is_empty() => false,
+            (Phase::Thinking, Some(thinking)) => thinking
+                .budget
+                .is_none_or(|budget| budget - self.followed > drafts),
+            _ => self.matcher.is_none(),
+        }
+    }
+
     /// Makes a chain of drafts fit what may come behind `output`: forced tokens are free drafts,
     /// and nothing stands behind a draft that cannot come.
     pub fn refine(

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use volley_model::Checkpoint;
-use volley_ops::Ops;
+use volley_ops::{DRAWN, Ops};
 use volley_ops_candle::CandleOps;
 use volley_speculate::{
     DraftPlan, Drafting, Method, Proposal, Proposer, SamplingParams, TreeShape,
@@ -181,6 +181,73 @@ impl RankWorker<CandleOps> {
         self.sequences[slot] = sequences.pop();
         proposals.remove(0)
     }
+}
+
+impl RankWorker<CandleOps> {
+    /// The drafts of a chain of 15 behind the text of slot 0, as host or device choose them.
+    fn drafts_by(&mut self, device: bool) -> Vec<u32> {
+        let sequence = self.sequences[0].as_mut().unwrap();
+        let (anchor, past, blocks) = (sequence.anchor, sequence.committed, blocks(0));
+        let mut drafting = [Drafting {
+            slot: 0,
+            past,
+            blocks: &blocks,
+            anchor,
+            plan: &DraftPlan::Chain { depth: 15 },
+            sampling: &sequence.request.sampling,
+            free: device,
+            history: &mut sequence.history,
+        }];
+        let proposals = self.proposer.propose(&mut self.rank, &mut drafting);
+        let tokens = proposals.unwrap().remove(0).tokens;
+        assert_eq!(tokens.iter().all(|token| token & DRAWN != 0), device);
+        let mut pass = super::Pass::default();
+        let ids = [&[anchor], &tokens[..]].concat();
+        pass.add(self.sequences[0].as_ref().unwrap(), &ids, &blocks, None);
+        let TargetRank { ops, target, .. } = &mut self.rank;
+        target.verify(ops, &ids, &pass.batch).unwrap();
+        let (_, drawn) = target.outcome(ops, &[0], self.sampling.allowed).unwrap();
+        match device {
+            true => drawn,
+            false => tokens,
+        }
+    }
+}
+
+/// Whoever chooses them, drafts are the same where the filters leave candidates only.
+#[test]
+fn the_device_draws_what_the_host_would() {
+    let sampled = |temperature, top_k, top_p, min_p, seed| SamplingParams {
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        seed,
+        ..SamplingParams::default()
+    };
+    let mut distinct = std::collections::BTreeSet::new();
+    for (seed, sampling) in [
+        SamplingParams::default(),
+        sampled(40.0, 64, 1.0, 0.0, 1),
+        sampled(40.0, 50, 0.7, 0.0, 2),
+        sampled(1.0, 20, 0.95, 0.0, 3),
+        sampled(0.7, 20, 0.8, 0.05, u64::MAX),
+        sampled(2.0, 0, 1.0, 0.9, 5),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut worker = worker();
+        let prompt: Vec<u32> = (0..40).map(|i| (i * 37 + seed as u32) % 500).collect();
+        let mut plan = enter(0, &prompt);
+        plan.enter[0].request.as_mut().unwrap().sampling = sampling.clone();
+        step(&mut worker, plan);
+        let drafts = worker.drafts_by(true);
+        assert_eq!(drafts.len(), 15);
+        assert_eq!(drafts, worker.drafts_by(false), "{sampling:?}");
+        distinct.insert(drafts);
+    }
+    assert_eq!(distinct.len(), 6);
 }
 
 /// Says that it has seen everything but the last token.

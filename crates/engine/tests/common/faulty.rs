@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Dtype, Error, GdnDims, GdnRows, Keep, KvDims, NormKind,
-    Ops, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, Draw, Dtype, Error, GdnDims, GdnRows, Keep, KvDims,
+    NormKind, Ops, Result, RopeTable,
 };
 use volley_ops_candle::{Buf, CandleOps, Kv, Weight};
 
@@ -98,6 +98,9 @@ impl Ops for FaultyOps {
         fn copy_block(kv: &mut Kv, from: u32, to: u32) -> Result<()>;
         fn begin(batch: &Batch) -> Result<()>;
         fn embed(ids: &[u32], table: &Weight, first: u32, out: &mut Buf) -> Result<()>;
+        fn embed_drawn(
+            ids: &[u32], drawn: &Buf, table: &Weight, first: u32, out: &mut Buf
+        ) -> Result<()>;
         fn gather(x: &Buf, rows: &[u32], out: &mut Buf) -> Result<()>;
         fn copy_columns(x: &Buf, rows: usize, out: &mut Buf, column: usize) -> Result<()>;
         fn rms_norm(
@@ -144,6 +147,7 @@ impl Ops for FaultyOps {
         fn top(
             logits: &Buf, rows: usize, first: u32, allowed: u32, out: &mut Buf
         ) -> Result<()>;
+        fn draw(tops: &Buf, draws: &[Draw], out: &mut Buf) -> Result<()>;
         fn all_reduce(x: &mut Buf, rows: usize) -> Result<()>;
         fn all_gather(x: &Buf, rows: usize, out: &mut Buf) -> Result<()>;
     }

@@ -1,6 +1,7 @@
 //! Every operation on both devices over awkward shapes.
 
 mod attention;
+mod draw;
 mod gdn;
 mod model;
 mod rows;
@@ -56,6 +57,7 @@ pub const ALL: &[(&str, Check)] = &[
     ("rows", rows::rows),
     ("norm", rows::norms),
     ("top", rows::top),
+    ("draw", draw::draw),
     ("swiglu", rows::swiglu),
     ("linear_swiglu", rows::linear_swiglu),
     ("linear", rows::linear),
