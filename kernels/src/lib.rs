@@ -6,6 +6,8 @@
 
 mod attention;
 mod batch;
+#[cfg(feature = "cuda")]
+mod bench;
 mod buf;
 mod dims;
 mod driver;
@@ -31,6 +33,8 @@ mod top;
 #[cfg(feature = "cuda")]
 mod cuda;
 
+#[cfg(feature = "cuda")]
+pub use bench::{Ceilings, KernelTime, Shapes, time_kernels};
 pub use buf::{Buf, Kv, Weight};
 #[cfg(feature = "cuda")]
 pub use cuda::{Bandwidth, Cuda, DeviceReport, Graph, load_libraries};

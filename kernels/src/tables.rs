@@ -215,6 +215,12 @@ impl PassTables {
         self.stage(op, self.draws.address(), cast_slice(&rows))?;
         Ok(self.draws.address())
     }
+
+    /// What [`PassTables::draws`] answered last.
+    #[cfg(feature = "cuda")]
+    pub fn last_draws(&self) -> Address {
+        self.draws.address()
+    }
 }
 
 /// What decides the launches of a recorded pass.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use volley_engine::{DeviceKind, Engine, EngineOptions, RepetitionRule, Sources, Speculation};
@@ -90,7 +90,11 @@ fn load_with(
         ..engine_options(args, &config, speculation, scheduling)
     };
     let kind = options.device;
+    let bytes = [Some(&target), drafter.as_ref()].into_iter().flatten();
+    let bytes: usize = bytes.map(|weights| weights.bytes()).sum();
+    let begun = Instant::now();
     let engine = Engine::start(options, Sources { target, drafter })?;
+    facts.push(("loaded", loaded_fact(bytes, begun.elapsed())));
     let info = engine.info();
     facts.push((
         "decoding",
@@ -170,6 +174,15 @@ pub fn unloaded(args: &ModelArgs, scheduling: Scheduling) -> Result<(EngineOptio
     let (drafter, speculation) = speculation(Drafting::of(args)?, &config, &mut Vec::new())?;
     let options = engine_options(args, &config, speculation, scheduling);
     Ok((options, Sources { target, drafter }))
+}
+
+/// How long an engine with so many bytes of weights took to be ready.
+fn loaded_fact(bytes: usize, took: Duration) -> String {
+    let (gigabytes, seconds) = (bytes as f64 / 1e9, took.as_secs_f64());
+    format!(
+        "{gigabytes:.2} GB and ready in {seconds:.2} s, {:.2} GB/s",
+        gigabytes / seconds
+    )
 }
 
 /// The device that the flags name, or the one that is found.

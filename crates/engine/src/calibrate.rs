@@ -1,16 +1,12 @@
 //! What steps cost, timed before the first request.
 
-use std::time::Instant;
-
 use volley_speculate::policy::{Policy, StepKind};
-use volley_speculate::{DraftPlan, Method, SamplingParams, TreeShape};
+use volley_speculate::{DraftPlan, Method, TreeShape};
 
-use crate::control::Control;
-use crate::drafting::DraftLimits;
+use crate::Speculation;
 use crate::layout::Layout;
 use crate::ranks::{RankGroup, StepFailure};
-use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepPlan};
-use crate::{Request, SpeculateOptions, Speculation};
+use crate::trial::Trial;
 
 /// Tokens of the text that is timed.
 const PROMPT: usize = 16;
@@ -38,11 +34,7 @@ pub(crate) fn calibrate(
     if blocks > layout.target.blocks || most_tokens > layout.scheduler.max_model_len {
         return Ok(policy);
     }
-    let mut text = Text {
-        ranks,
-        blocks: (0..blocks as u32).collect(),
-        committed: 0,
-    };
+    let mut trial = Trial::new(ranks, blocks);
     let rows = ROWS.into_iter().filter(|&rows| rows <= most_rows);
     let given = |rows: usize| (StepKind::Plain, rows, DraftPlan::Given(vec![0; rows - 1]));
     let mut steps: Vec<(StepKind, usize, DraftPlan)> = rows.map(given).collect();
@@ -61,94 +53,33 @@ pub(crate) fn calibrate(
         let depth = drafts.max_drafts.min(Speculation::MOST_MTP_DRAFTS);
         steps.push((StepKind::Mtp(depth), 1 + depth, DraftPlan::Mtp { depth }));
     }
-    for ((kind, rows, _), ms) in steps.iter().zip(text.time(drafts, &steps)?) {
+    for ((kind, rows, _), ms) in steps.iter().zip(time(&mut trial, drafts.method, &steps)?) {
         policy.costs.calibrate(*kind, *rows, ms);
     }
     tracing::debug!("costs of steps: {:?}", policy.costs);
     Ok(policy)
 }
 
-/// The text that is timed.
-struct Text<'a> {
-    ranks: &'a mut RankGroup,
-    blocks: Vec<u32>,
-    committed: usize,
-}
-
-impl Text<'_> {
-    fn enter(&mut self, drafts: DraftLimits) -> Result<(), StepFailure> {
-        let request = Request {
-            prompt: vec![0; PROMPT],
-            sampling: SamplingParams::default(),
-            max_tokens: usize::MAX,
-            min_tokens: 0,
-            stop_ids: Vec::new(),
-            speculate: SpeculateOptions {
-                method: Some(drafts.method),
-                ..SpeculateOptions::default()
-            },
-            checkpoints: Vec::new(),
-            priority: 0,
-            cache_salt: "".into(),
-            control: Control::default(),
-        };
-        let plan = StepPlan {
-            enter: vec![Entry {
-                slot: 0,
-                request: Some(request),
-                method: Some(Method::Auto),
-                from: None,
-            }],
-            prefill: vec![PrefillChunk {
-                slot: 0,
-                past: 0,
-                len: PROMPT,
-                blocks: self.blocks.clone(),
-            }],
-            ..StepPlan::default()
-        };
-        self.committed = 0;
-        self.step(plan)
-    }
-
-    /// Milliseconds of each step, the median of some rounds. Each round takes all of them in turn,
-    /// so that a machine that changes its speed changes it for all.
-    fn time(
-        &mut self,
-        drafts: DraftLimits,
-        steps: &[(StepKind, usize, DraftPlan)],
-    ) -> Result<Vec<f64>, StepFailure> {
-        let mut times = vec![Vec::with_capacity(ROUNDS); steps.len()];
-        for round in 0..WARM + ROUNDS {
-            self.enter(drafts)?;
-            for ((_, _, draft), times) in steps.iter().zip(&mut times) {
-                let plan = StepPlan {
-                    decode: vec![DecodeStep {
-                        slot: 0,
-                        past: self.committed,
-                        draft: draft.clone(),
-                        blocks: self.blocks.clone(),
-                    }],
-                    ..StepPlan::default()
-                };
-                let start = Instant::now();
-                self.step(plan)?;
-                if round >= WARM {
-                    times.push(start.elapsed().as_secs_f64() * 1e3);
-                }
+/// Milliseconds of each step, the median of some rounds. Each round takes all of them in turn, so that
+/// a machine that changes its speed changes it for all.
+fn time(
+    trial: &mut Trial,
+    method: Method,
+    steps: &[(StepKind, usize, DraftPlan)],
+) -> Result<Vec<f64>, StepFailure> {
+    let mut times = vec![Vec::with_capacity(ROUNDS); steps.len()];
+    for round in 0..WARM + ROUNDS {
+        trial.enter(PROMPT, method)?;
+        for ((_, _, draft), times) in steps.iter().zip(&mut times) {
+            let ms = trial.decode(draft)?;
+            if round >= WARM {
+                times.push(ms);
             }
         }
-        let median = |mut times: Vec<f64>| {
-            times.sort_by(f64::total_cmp);
-            times[ROUNDS / 2]
-        };
-        Ok(times.into_iter().map(median).collect())
     }
-
-    fn step(&mut self, plan: StepPlan) -> Result<(), StepFailure> {
-        let updates = self.ranks.step(plan)?.updates;
-        let committed = updates.iter().map(|update: &SlotUpdate| update.committed);
-        self.committed += committed.sum::<usize>();
-        Ok(())
-    }
+    let median = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[ROUNDS / 2]
+    };
+    Ok(times.into_iter().map(median).collect())
 }

@@ -14,6 +14,7 @@ use crate::layout::Layout;
 use crate::proposers::{DflashProposer, Drafters, MtpProposer, TargetRank};
 use crate::ranks::{RankGroup, StepFailure, panic_text};
 use crate::scheduler::Scheduler;
+use crate::warm::warm_up;
 use crate::worker::RankWorker;
 use crate::{
     DeviceKind, EngineError, EngineHandle, EngineOptions, EngineStats, GpuReport, Sources, Stop,
@@ -51,6 +52,7 @@ impl Engine {
         };
         let layout = Arc::new(Layout::new(&options, &sources, block_size)?);
         let mut ranks = ranks_on(ops, sources, &layout)?;
+        warm(&mut ranks, options.device, &layout, block_size)?;
         let policy = match options.speculation.method {
             Method::Auto => {
                 calibrate(&mut ranks, &layout, block_size).map_err(StepFailure::error)?
@@ -103,7 +105,9 @@ pub(crate) fn start_ranks(
     ) -> Result<(RankGroup, Arc<Layout>, usize), EngineError> {
         let block_size = ops.first().map_or(1, Ops::block_size);
         let layout = Arc::new(Layout::new(options, &sources, block_size)?);
-        Ok((ranks_on(ops, sources, &layout)?, layout, block_size))
+        let mut ranks = ranks_on(ops, sources, &layout)?;
+        warm(&mut ranks, options.device, &layout, block_size)?;
+        Ok((ranks, layout, block_size))
     }
     match options.device {
         DeviceKind::Cpu => start(cpu::ops(options.ranks), options, sources),
@@ -114,6 +118,19 @@ pub(crate) fn start_ranks(
         }
         #[cfg(not(feature = "cuda"))]
         DeviceKind::Cuda => Err(without_cuda()),
+    }
+}
+
+/// Prepares a GPU for its first request.
+fn warm(
+    ranks: &mut RankGroup,
+    device: DeviceKind,
+    layout: &Layout,
+    block_size: usize,
+) -> Result<(), EngineError> {
+    match device {
+        DeviceKind::Cpu => Ok(()),
+        DeviceKind::Cuda => warm_up(ranks, layout, block_size).map_err(StepFailure::error),
     }
 }
 
@@ -140,7 +157,7 @@ pub fn gpus() -> Result<Vec<GpuReport>, EngineError> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn without_cuda() -> EngineError {
+pub(crate) fn without_cuda() -> EngineError {
     EngineError::Options("this volley was built without CUDA; build it with --features cuda".into())
 }
 

@@ -13,6 +13,7 @@ mod cuda;
 mod drafting;
 mod engine;
 mod handle;
+mod kernels;
 mod layout;
 mod logits;
 mod memory;
@@ -29,6 +30,8 @@ mod sequence;
 mod stats;
 mod step;
 mod trajectory;
+mod trial;
+mod warm;
 mod worker;
 
 pub use api::{
@@ -38,6 +41,7 @@ pub use api::{
 pub use control::{ClosedBy, Control, RepetitionRule, Thinking};
 pub use engine::{Engine, gpus};
 pub use handle::EngineHandle;
+pub use kernels::{KernelReport, KernelRow, time_kernels};
 pub use memory::{GpuReport, MemoryPlan};
 pub use meter::{Meter, MeterCase, Metered};
 pub use options::{DeviceKind, EngineOptions, Sources, Speculation};

@@ -15,18 +15,16 @@ use volley_ops_candle::CandleOps;
 use crate::checks::{ALL, Checks, Outcome, Scale};
 use crate::pair::Devices;
 use crate::report::print;
-use crate::times;
 
 /// Longest that a family may take.
 const MOST: Duration = Duration::from_secs(100);
-/// Families of checks at a time. Times are taken alone.
+/// Families at a time.
 const AT_A_TIME: usize = 13;
 
 #[derive(Clone, Default)]
 struct Arguments {
     json: Option<String>,
     only: Option<String>,
-    no_times: bool,
     small: bool,
     libraries: Option<String>,
     gpu: usize,
@@ -41,7 +39,6 @@ fn arguments() -> Result<Arguments, String> {
         match argument.as_str() {
             "--json" => parsed.json = Some(value()?),
             "--only" => parsed.only = Some(value()?),
-            "--no-times" => parsed.no_times = true,
             "--libraries" => parsed.libraries = Some(value()?),
             "--small" => parsed.small = true,
             "--gpu" => parsed.gpu = value()?.parse().map_err(|e| format!("--gpu: {e}"))?,
@@ -79,29 +76,20 @@ fn parent(arguments: &Arguments) -> Result<bool, String> {
         .and_then(|cuda| cuda.name())
         .map_err(|error| error.to_string())?;
     let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
-    let names: Vec<String> = ALL
-        .iter()
-        .map(|(name, _)| format!("check:{name}"))
-        .collect();
-    let names = names.into_iter().filter(|name| wanted(&name[6..]));
+    let names = ALL.iter().map(|(name, _)| *name);
+    let names: Vec<&str> = names.filter(|name| wanted(name)).collect();
     let mut records = Vec::new();
-    let names: Vec<String> = names.collect();
     for group in names.chunks(AT_A_TIME) {
         let running: Vec<_> = group
             .iter()
             .map(|name| {
-                let (arguments, name) = (arguments.clone(), name.clone());
+                let (arguments, name) = (arguments.clone(), (*name).to_string());
                 std::thread::spawn(move || run(&arguments, &name))
             })
             .collect();
         for family in running {
             let family = family.join().map_err(|_| "a family's thread panicked")?;
             records.extend(family);
-        }
-    }
-    if !arguments.no_times {
-        for (name, _) in times::ALL.iter().filter(|(name, _)| wanted(name)) {
-            records.extend(run(arguments, &format!("time:{name}")));
         }
     }
     let passed = print(&machine, &records);
@@ -176,21 +164,10 @@ fn child(arguments: &Arguments, family: &str) -> Result<(), String> {
     let limits = Limits::default();
     let failed = |error: &dyn std::fmt::Display| error.to_string();
     let cuda = Cuda::new(arguments.gpu, limits.stage_bytes()).map_err(|e| failed(&e))?;
-    let cuda = Arc::new(cuda);
-    let gpu = CudaOps::with_driver(cuda.clone(), limits).map_err(|e| failed(&e))?;
-    if let Some(name) = family.strip_prefix("time:") {
-        let (_, time) = times::ALL
-            .iter()
-            .find(|(known, _)| *known == name)
-            .ok_or(format!("unknown family {family}"))?;
-        let mut clock = times::Clock::new(&cuda, &gpu, emit);
-        let timed = time(&mut clock);
-        return timed.map_err(|error| error.to_string());
-    }
-    let check = family.strip_prefix("check:").unwrap_or(family);
+    let gpu = CudaOps::with_driver(Arc::new(cuda), limits).map_err(|e| failed(&e))?;
     let (_, run) = ALL
         .iter()
-        .find(|(known, _)| *known == check)
+        .find(|(known, _)| *known == family)
         .ok_or(format!("unknown family {family}"))?;
     let cpu = CandleOps::single(candle_core::Device::Cpu);
     let mut checks = Checks {

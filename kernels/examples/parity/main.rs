@@ -1,9 +1,7 @@
-//! Checks every kernel on a GPU against the CPU implementation, then times them at the shapes of
-//! Qwen3.6-27B and its drafter:
+//! Checks every kernel on a GPU against the CPU implementation:
 //!
 //! `cargo run --release -p volley-kernels --features cuda --example parity -- [--json FILE] [--only
-//! NAME] [--no-times] [--small] [--gpu N]
-//! [--libraries FOLDER]`
+//! NAME] [--small] [--gpu N] [--libraries FOLDER]`
 //!
 //! Each family of kernels runs in a process of its own, so a kernel that breaks the context or hangs
 //! costs its own results only. Exit code 1 when a check failed.
@@ -16,8 +14,6 @@ mod families;
 mod pair;
 #[cfg(feature = "cuda")]
 mod report;
-#[cfg(feature = "cuda")]
-mod times;
 
 #[cfg(feature = "cuda")]
 fn main() -> std::process::ExitCode {

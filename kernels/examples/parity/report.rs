@@ -1,14 +1,11 @@
-//! Tables of what was checked and timed.
+//! Tables of what was checked.
 
 use serde_json::Value;
-
-/// Read bandwidth of an H200 over 4 GiB, measured: what shares are taken of.
-const READ_CEILING_GB_S: f64 = 4372.0;
 
 /// Failed cases that are printed; the record has all.
 const MOST_FAILURES: usize = 40;
 
-/// Prints the times, a line per operation, the failures; whether all checks passed.
+/// Prints a line per operation and the failures; whether all checks passed.
 pub fn print(machine: &str, records: &[Value]) -> bool {
     println!("\n{machine}\n");
     let text = |record: &Value, key: &str| record[key].as_str().unwrap_or_default().to_string();
@@ -22,22 +19,6 @@ pub fn print(machine: &str, records: &[Value]) -> bool {
         .copied()
         .filter(|r| r["passed"] != Value::Bool(true))
         .collect();
-    println!(
-        "{:<18} {:<44} {:>9} {:>8} {:>8} {:>7}",
-        "operation", "case", "us", "GB/s", "TFLOP/s", "read %"
-    );
-    for record in records.iter().filter(|r| r["us"].is_number()) {
-        let us = record["us"].as_f64().unwrap_or(f64::NAN);
-        let gb_s = record["bytes"].as_f64().unwrap_or(0.0) / us / 1e3;
-        let tflop_s = record["flop"].as_f64().unwrap_or(0.0) / us / 1e6;
-        println!(
-            "{:<18} {:<44} {us:>9.2} {gb_s:>8.0} {tflop_s:>8.1} {:>6.1}%",
-            text(record, "op"),
-            text(record, "case"),
-            100.0 * gb_s / READ_CEILING_GB_S,
-        );
-    }
-    println!();
     println!(
         "{:<20} {:>6} {:>6} {:>12} {:>10}",
         "operation", "cases", "failed", "worst error", "tolerance"

@@ -2,6 +2,7 @@
 
 mod chats;
 mod choice;
+mod kernels;
 mod methods;
 mod progress;
 mod quality;
@@ -10,6 +11,7 @@ mod serve;
 mod simulate;
 mod step;
 mod svg;
+mod texts;
 
 use clap::{Args, Subcommand};
 
@@ -34,6 +36,10 @@ pub enum BenchCommand {
     Simulate(Box<simulate::SimulateArgs>),
     /// Load on an OpenAI-compatible server, ours or another one.
     Serve(Box<serve::ServeArgs>),
+    /// Every kernel at the shapes of a model: time, speed, share of the ceiling.
+    Kernels(Box<kernels::KernelsArgs>),
+    /// Greedy answers on a device and with drafts, against those of the CPU without.
+    Texts(Box<texts::TextsArgs>),
     /// Milliseconds per step as served, against the least that memory allows.
     Step(Box<step::StepArgs>),
 }
@@ -41,10 +47,12 @@ pub enum BenchCommand {
 /// Runs one measurement.
 pub fn run(args: BenchArgs) -> Result<()> {
     match args.command {
+        BenchCommand::Kernels(args) => kernels::run(&args),
         BenchCommand::Methods(args) => methods::run(&args),
         BenchCommand::Quality(args) => quality::run(&args),
         BenchCommand::Serve(args) => serve::run(&args),
         BenchCommand::Simulate(args) => simulate::run(&args),
         BenchCommand::Step(args) => step::run(&args),
+        BenchCommand::Texts(args) => texts::run(&args),
     }
 }

@@ -199,6 +199,12 @@ impl Checkpoint {
             .map(|(name, (file, entry))| self.view(name, *file, entry))
     }
 
+    /// Bytes of all tensors at their number formats, those that are made up too.
+    pub fn bytes(&self) -> usize {
+        let bits = self.tensors().map(|t| t.len() * t.dtype().bitsize());
+        bits.sum::<usize>() / 8
+    }
+
     /// A tensor by its name in the file.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
         let (name, (file, entry)) = self.tensors.get_key_value(name)?;

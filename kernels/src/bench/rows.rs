@@ -1,0 +1,91 @@
+use volley_ops::{Draw, Dtype, NormKind, Ops, Result, TOP_WIDTH};
+
+use super::Shapes;
+use super::clock::{Clock, Work};
+
+const EPS: f32 = 1e-6;
+
+pub fn time(clock: &mut Clock, shapes: &Shapes) -> Result<()> {
+    for rows in [1, shapes.block, shapes.chunk] {
+        norms(clock, shapes, rows)?;
+    }
+    for rows in [1, shapes.block] {
+        tops(clock, shapes.vocabulary, rows)?;
+    }
+    Ok(())
+}
+
+fn norms(clock: &mut Clock, shapes: &Shapes, rows: usize) -> Result<()> {
+    let ops = clock.ops;
+    let (hidden, intermediate, gdn) = (shapes.hidden, shapes.intermediate, shapes.gdn);
+    let work = |kernel, width: usize, per_value| Work {
+        kernel,
+        case: format!("{rows} x {width}"),
+        bytes: rows * width * per_value,
+        flop: 0,
+    };
+    let (x, w) = (
+        clock.activations(rows, hidden)?,
+        clock.activations(1, hidden)?,
+    );
+    let mut residual = clock.activations(rows, hidden)?;
+    let mut out = ops.alloc(rows, hidden, Dtype::Activation)?;
+    let kind = NormKind::ZeroCentred;
+    clock.time(work("rms_norm", hidden, 4), 1, |_| {
+        ops.rms_norm(&x, rows, &w, kind, EPS, &mut out)
+    })?;
+    clock.time(work("add_rms_norm", hidden, 8), 1, |_| {
+        ops.add_rms_norm(&x, rows, &mut residual, &w, kind, EPS, &mut out)
+    })?;
+    let wide = clock.activations(rows, 2 * intermediate)?;
+    let mut narrow = ops.alloc(rows, intermediate, Dtype::Activation)?;
+    clock.time(work("swiglu", intermediate, 6), 1, |_| {
+        ops.swiglu(&wide, rows, &mut narrow)
+    })?;
+    let proj = clock.activations(rows, gdn.proj_width())?;
+    let (y, head) = (
+        clock.activations(rows, gdn.value_width())?,
+        clock.floats(1, gdn.value_dim)?,
+    );
+    let mut normed = ops.alloc(rows, gdn.value_width(), Dtype::Activation)?;
+    clock
+        .time(work("gated_norm", gdn.value_width(), 6), 1, |_| {
+            ops.gated_norm(gdn, &y, &proj, rows, &head, EPS, &mut normed)
+        })
+        .map(drop)
+}
+
+/// Candidates of rows of logits, and tokens drawn from them.
+fn tops(clock: &mut Clock, vocabulary: usize, rows: usize) -> Result<()> {
+    let ops = clock.ops;
+    let logits = clock.floats(rows, vocabulary)?;
+    let mut top = ops.alloc(rows, TOP_WIDTH, Dtype::F32)?;
+    let mut drawn = ops.alloc(rows, 1, Dtype::F32)?;
+    let work = Work {
+        kernel: "top",
+        case: format!("{rows} x {vocabulary}"),
+        bytes: 4 * rows * vocabulary,
+        flop: 0,
+    };
+    clock.time(work, 1, |_| {
+        ops.top(&logits, rows, 0, vocabulary as u32, &mut top)
+    })?;
+    let draw = Draw {
+        temperature: 0.7,
+        top_k: 20,
+        top_p: 0.8,
+        min_p: 0.0,
+        seed: 1,
+        position: 0,
+    };
+    ops.draw(&top, &vec![draw; rows], &mut drawn)?;
+    let work = Work {
+        kernel: "draw",
+        case: format!("{rows} x {TOP_WIDTH}"),
+        bytes: 4 * rows * TOP_WIDTH,
+        flop: 0,
+    };
+    clock
+        .time(work, 1, |_| ops.draw_again(&top, rows, &mut drawn))
+        .map(drop)
+}
