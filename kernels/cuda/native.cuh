@@ -79,6 +79,9 @@ DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
 DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 DEVICE int shuffle_xor(int x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+DEVICE unsigned long long shuffle_xor(unsigned long long x, int lanes) {
+    return __shfl_xor_sync(0xffffffffu, x, lanes);
+}
 
 // Orders this thread's memory accesses for the other blocks.
 DEVICE void fence() { __threadfence(); }

@@ -30,8 +30,9 @@ constexpr int LINEAR_DEPTH = 128;
 constexpr int NORM_WIDTH = 8192;
 // Largest logits of a row that are looked for.
 constexpr int CANDIDATES = 64;
-// Columns of one slice of a row of logits, and most slices.
+// Columns of one slice of a row of logits, groups that they form, and most slices.
 constexpr int TOP_SLICE = 8192;
+constexpr int TOP_GROUPS = 256;
 constexpr int TOP_SLICES = 64;
 
 // Most devices of a group.
@@ -313,7 +314,7 @@ static_assert(sizeof(KvCommitParams) == 96, "mirrored in params.rs");
 
 struct TopParams {
     const float *logits;       // [rows, width]
-    unsigned long long *keys;  // [rows, slices, CANDIDATES]
+    unsigned long long *keys;  // [rows, slices, TOP_GROUPS]: a group's greatest
     float *sums;               // [rows, slices, 2]: greatest logit, sum of exponentials less it
     float *out;                // [rows, 2 * CANDIDATES + 1]
     int width;

@@ -1,21 +1,70 @@
-// The largest logits of a row, in two steps: of every slice of it, then of what the slices gave.
+// The largest logits of a row. Every thread finds the largest of its group of columns; a group that
+// holds one of the first CANDIDATES has a largest that is among the first CANDIDATES of these. So few
+// groups are looked at again, and no more than a few hundred logits are ever sorted.
 #include "device.cuh"
 #include "keys.cuh"
 #include "params.h"
 
-constexpr int THREADS = 256, WARPS = THREADS / 32;
-constexpr int SLICE_KEYS = TOP_SLICE / THREADS, MERGE_KEYS = TOP_SLICES * CANDIDATES / THREADS;
-constexpr int MOST_KEYS = SLICE_KEYS > MERGE_KEYS ? SLICE_KEYS : MERGE_KEYS;
+constexpr int THREADS = TOP_GROUPS, WARPS = THREADS / 32;
+// Columns of a group: every THREADS-th of a slice.
+constexpr int GROUP = TOP_SLICE / THREADS;
+
+struct Sums {
+    float warps[WARPS];
+};
 
 struct Shared {
-    Key greatest[THREADS];
-    Key kept[CANDIDATES * MOST_KEYS];
-    float warps[WARPS];
+    Sums sums;
+    Key exchanged[THREADS];
+    Key groups[CANDIDATES];
+    // A group's largest of each slice, or all of the groups that are looked at.
+    Key kept[CANDIDATES * (TOP_SLICES > GROUP ? TOP_SLICES : GROUP)];
     int count;
 };
 
-// Greatest first; `n` is a power of two.
-DEVICE void sort(Key *keys, int n) {
+DEVICE float block_max(Sums &sums, float x) {
+    x = warp_max(x);
+    if (thread_index() % 32 == 0) sums.warps[thread_index() / 32] = x;
+    sync_block();
+    float most = sums.warps[0];
+    for (int i = 1; i < WARPS; i++) most = fmaxf(most, sums.warps[i]);
+    sync_block();
+    return most;
+}
+
+DEVICE float block_sum(Sums &sums, float x) {
+    x = warp_sum(x);
+    if (thread_index() % 32 == 0) sums.warps[thread_index() / 32] = x;
+    sync_block();
+    float sum = 0.0f;
+    for (int i = 0; i < WARPS; i++) sum += sums.warps[i];
+    sync_block();
+    return sum;
+}
+
+// The greatest first, a key for each thread: within a warp by exchanges of registers.
+DEVICE Key sort_threads(Shared &shared, Key key) {
+    const int thread = thread_index();
+    for (int size = 2; size <= THREADS; size *= 2) {
+        for (int step = size / 2; step > 0; step /= 2) {
+            Key other;
+            if (step >= 32) {
+                shared.exchanged[thread] = key;
+                sync_block();
+                other = shared.exchanged[thread ^ step];
+                sync_block();
+            } else {
+                other = shuffle_xor(key, step);
+            }
+            const bool greater = ((thread & step) == 0) == ((thread & size) == 0);
+            key = (key > other) == greater ? key : other;
+        }
+    }
+    return key;
+}
+
+// The greatest first; `n` is a power of two.
+DEVICE void sort_shared(Key *keys, int n) {
     for (int size = 2; size <= n; size *= 2) {
         for (int step = size / 2; step > 0; step /= 2) {
             for (int i = thread_index(); i < n / 2; i += THREADS) {
@@ -31,82 +80,50 @@ DEVICE void sort(Key *keys, int n) {
     }
 }
 
-// The greatest keys of all threads, in order, at the front of `kept`. Those threads whose own
-// greatest is among the first CANDIDATES hold them all, so at most CANDIDATES * N are sorted, and
-// of keys in no order not many more than CANDIDATES.
-template <int N, class KeyAt>
-DEVICE void select(Shared &shared, KeyAt key_at) {
-    const int thread = thread_index();
-    Key greatest = 0;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        const Key key = key_at(i);
-        greatest = key > greatest ? key : greatest;
+// Sorts the `count` keys in `kept`, of which at least CANDIDATES places count.
+DEVICE void sort_kept(Shared &shared) {
+    const int thread = thread_index(), count = shared.count;
+    if (count <= THREADS) {
+        const Key key = sort_threads(shared, thread < count ? shared.kept[thread] : 0);
+        sync_block();
+        shared.kept[thread] = key;
+        sync_block();
+        return;
     }
-    shared.greatest[thread] = greatest;
-    if (thread == 0) shared.count = 0;
+    int n = THREADS;
+    while (n < count) n *= 2;
+    for (int i = count + thread; i < n; i += THREADS) shared.kept[i] = 0;
     sync_block();
-    sort(shared.greatest, THREADS);
-    const Key least = shared.greatest[CANDIDATES - 1];
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        const Key key = key_at(i);
-        if (key != 0 && key >= least) shared.kept[count_up(&shared.count)] = key;
-    }
-    sync_block();
-    int n = CANDIDATES;
-    while (n < shared.count) n *= 2;
-    for (int i = shared.count + thread; i < n; i += THREADS) shared.kept[i] = 0;
-    sync_block();
-    sort(shared.kept, n);
+    sort_shared(shared.kept, n);
 }
 
-DEVICE float block_max(Shared &shared, float x) {
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, shuffle_xor(x, lanes));
-    if (thread_index() % 32 == 0) shared.warps[thread_index() / 32] = x;
-    sync_block();
-    float most = shared.warps[0];
-    for (int i = 1; i < WARPS; i++) most = fmaxf(most, shared.warps[i]);
-    sync_block();
-    return most;
-}
-
-DEVICE float block_sum(Shared &shared, float x) {
-    x = warp_sum(x);
-    if (thread_index() % 32 == 0) shared.warps[thread_index() / 32] = x;
-    sync_block();
-    float sum = 0.0f;
-    for (int i = 0; i < WARPS; i++) sum += shared.warps[i];
-    sync_block();
-    return sum;
+DEVICE void keep(Shared &shared, Key key, Key least) {
+    if (key != 0 && key >= least) shared.kept[count_up(&shared.count)] = key;
 }
 
 // One block per slice and row.
 DEVICE void top_slice(const TopParams &p) {
-    Shared &shared = shared_as<Shared>();
+    Sums &sums = shared_as<Sums>();
     const int thread = thread_index(), first = block_x() * TOP_SLICE + thread;
     const float *logits = p.logits + (long long)block_y() * p.width;
-    float value[SLICE_KEYS];
+    float value[GROUP];
     float most = -3.0e38f;
+    Key greatest = 0;
 #pragma unroll
-    for (int i = 0; i < SLICE_KEYS; i++) {
+    for (int i = 0; i < GROUP; i++) {
         const int column = first + i * THREADS;
         value[i] = column < p.columns ? logits[column] : minus_infinity();
         most = fmaxf(most, value[i]);
+        const Key key = column < p.columns ? key_of(value[i], p.first + column) : 0;
+        greatest = key > greatest ? key : greatest;
     }
-    most = block_max(shared, most);
+    const long long slice = (long long)block_y() * grid_x() + block_x();
+    p.keys[slice * THREADS + thread] = greatest;
+    most = block_max(sums, most);
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < SLICE_KEYS; i++) sum += expf(value[i] - most);
-    sum = block_sum(shared, sum);
-
-    select<SLICE_KEYS>(shared, [&](int i) {
-        const int column = first + i * THREADS;
-        return column < p.columns ? key_of(value[i], p.first + column) : 0;
-    });
-    const long long slice = (long long)block_y() * grid_x() + block_x();
-    if (thread < CANDIDATES) p.keys[slice * CANDIDATES + thread] = shared.kept[thread];
+    for (int i = 0; i < GROUP; i++) sum += expf(value[i] - most);
+    sum = block_sum(sums, sum);
     if (thread == 0) {
         p.sums[2 * slice] = most;
         p.sums[2 * slice + 1] = sum;
@@ -114,23 +131,55 @@ DEVICE void top_slice(const TopParams &p) {
 }
 
 // One block per row.
-DEVICE void top_merge(const TopParams &p) {
+DEVICE void top_row(const TopParams &p) {
     Shared &shared = shared_as<Shared>();
-    const int thread = thread_index(), keys = p.slices * CANDIDATES;
-    const long long first = (long long)block_x() * p.slices;
+    const int thread = thread_index();
+    const long long row = block_x(), first = row * p.slices;
     float most = -3.0e38f;
     for (int i = thread; i < p.slices; i += THREADS) most = fmaxf(most, p.sums[2 * (first + i)]);
-    most = block_max(shared, most);
+    most = block_max(shared.sums, most);
     float sum = 0.0f;
     for (int i = thread; i < p.slices; i += THREADS)
         sum += p.sums[2 * (first + i) + 1] * expf(p.sums[2 * (first + i)] - most);
-    sum = block_sum(shared, sum);
+    sum = block_sum(shared.sums, sum);
 
-    select<MERGE_KEYS>(shared, [&](int i) {
-        const int at = thread + i * THREADS;
-        return at < keys ? p.keys[first * CANDIDATES + at] : (Key)0;
-    });
-    float *out = p.out + (long long)block_x() * (2 * CANDIDATES + 1);
+    // The groups with the greatest keys.
+    const Key *keys = p.keys + first * THREADS + thread;
+    Key greatest = 0;
+#pragma unroll 8
+    for (int i = 0; i < p.slices; i++) {
+        const Key key = keys[i * THREADS];
+        greatest = key > greatest ? key : greatest;
+    }
+    const Key sorted = sort_threads(shared, greatest);
+    if (thread == CANDIDATES - 1) shared.exchanged[0] = sorted;
+    if (thread == 0) shared.count = 0;
+    sync_block();
+    const Key least = shared.exchanged[0];
+#pragma unroll 8
+    for (int i = 0; i < p.slices; i++) keep(shared, keys[i * THREADS], least);
+    sync_block();
+    sort_kept(shared);
+    if (thread < CANDIDATES) shared.groups[thread] = shared.kept[thread];
+    if (thread == 0) shared.count = 0;
+    sync_block();
+
+    // All keys of these groups that are as great.
+    const Key enough = shared.groups[CANDIDATES - 1];
+    const float *logits = p.logits + row * p.width;
+#pragma unroll
+    for (int i = 0; i < CANDIDATES * GROUP / THREADS; i++) {
+        const int place = thread + i * THREADS;
+        const Key group = shared.groups[place / GROUP];
+        if (group == 0) continue;
+        const int leader = (int)(id_of(group) - p.first);
+        const int column =
+            leader / TOP_SLICE * TOP_SLICE + leader % THREADS + place % GROUP * THREADS;
+        if (column < p.columns) keep(shared, key_of(logits[column], p.first + column), enough);
+    }
+    sync_block();
+    sort_kept(shared);
+    float *out = p.out + row * (2 * CANDIDATES + 1);
     if (thread < CANDIDATES) {
         const Key key = shared.kept[thread];
         out[thread] = key == 0 ? minus_infinity() : logit_of(key);
@@ -139,5 +188,5 @@ DEVICE void top_merge(const TopParams &p) {
     if (thread == 0) out[2 * CANDIDATES] = logf(sum);
 }
 
-KERNEL(top_slices, THREADS, 2, sizeof(Shared), TopParams, top_slice)
-KERNEL(top_rows, THREADS, 2, sizeof(Shared), TopParams, top_merge)
+KERNEL(top_slices, THREADS, 3, sizeof(Sums), TopParams, top_slice)
+KERNEL(top_rows, THREADS, 2, sizeof(Shared), TopParams, top_row)

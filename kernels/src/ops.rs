@@ -211,9 +211,9 @@ impl Ops for CudaOps {
         }
         self.driver.read_each(&mut bytes).map_err(in_op(op))?;
         self.check_ranks(op)?;
-        let values =
-            |((x, _), (_, bytes)): (&(&Buf, Range<usize>), &(u64, Vec<u8>))| values(bytes, x.f32());
-        Ok(parts.iter().zip(&bytes).map(values).collect())
+        let formats = parts.iter().map(|(x, _)| x.f32());
+        let bytes = bytes.iter().map(|(_, bytes)| bytes);
+        Ok(bytes.zip(formats).map(|(b, f32)| values(b, f32)).collect())
     }
 
     fn zero(&self, x: &mut Buf, rows: Range<usize>) -> Result<()> {

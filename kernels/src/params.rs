@@ -39,6 +39,8 @@ pub const NORM_WIDTH: usize = 8192;
 pub const MOST_RANKS: usize = 8;
 /// Columns of one slice of a row of logits.
 pub const TOP_SLICE: usize = 8192;
+/// Groups that they form.
+pub const TOP_GROUPS: usize = 256;
 /// Most slices of a row.
 pub const TOP_SLICES: usize = 64;
 const _: () = assert!(volley_ops::CANDIDATES == 64, "mirrored in params.h");

@@ -1,13 +1,13 @@
 //! The largest logits of rows, and tokens drawn from them.
 
-use volley_ops::{CANDIDATES, Result, TOP_WIDTH};
+use volley_ops::{Result, TOP_WIDTH};
 
 use crate::buf::Buf;
 use crate::dims::check_index;
 use crate::driver::{Address, Driver};
 use crate::error::in_op;
 use crate::kernel::{DRAW, TOP_PARTS, TOP_ROWS};
-use crate::params::{DrawParams, MOST_RANKS, TOP_SLICE, TOP_SLICES, TopParams};
+use crate::params::{DrawParams, MOST_RANKS, TOP_GROUPS, TOP_SLICE, TOP_SLICES, TopParams};
 use crate::scratch::Scratch;
 
 /// As [`volley_ops::Ops::top`] says; what the slices give lies in the scratch memory.
@@ -23,29 +23,37 @@ pub fn top(
     let (op, width) = ("top", logits.width());
     let slices = width.div_ceil(TOP_SLICE);
     check_index(op, "slices of a row of logits", slices, TOP_SLICES + 1)?;
-    let key_bytes = rows * slices * CANDIDATES * 8;
-    let sum_bytes = rows * slices * 8;
-    let bytes = key_bytes + sum_bytes;
-    check_index(op, "bytes of scratch memory", bytes, scratch.bytes + 1)?;
-    let params = TopParams {
-        logits: logits.float(op, "logits", rows, width)?,
-        keys: scratch.memory.address(),
-        sums: scratch.memory.address() + key_bytes as u64,
-        out: out.float(op, "out", rows, TOP_WIDTH)?,
-        width: width as i32,
-        columns: width.min(allowed.saturating_sub(first) as usize) as i32,
-        slices: slices as i32,
-        first,
-    };
-    // SAFETY: both buffers and the scratch memory were checked.
-    unsafe {
-        TOP_PARTS
-            .launch(driver, [slices, rows, 1], &params)
-            .map_err(in_op(op))?;
-        TOP_ROWS
-            .launch(driver, [rows, 1, 1], &params)
-            .map_err(in_op(op))
+    let row_bytes = slices * (TOP_GROUPS + 1) * 8;
+    let most = scratch.bytes / row_bytes.max(1);
+    check_index(op, "bytes of scratch memory", row_bytes, scratch.bytes + 1)?;
+    let (from, to) = (
+        logits.float(op, "logits", rows, width)?,
+        out.float(op, "out", rows, TOP_WIDTH)?,
+    );
+    for first_row in (0..rows).step_by(most.max(1)) {
+        let rows = most.min(rows - first_row);
+        let key_bytes = rows * slices * TOP_GROUPS * 8;
+        let params = TopParams {
+            logits: from + (4 * first_row * width) as u64,
+            keys: scratch.memory.address(),
+            sums: scratch.memory.address() + key_bytes as u64,
+            out: to + (4 * first_row * TOP_WIDTH) as u64,
+            width: width as i32,
+            columns: width.min(allowed.saturating_sub(first) as usize) as i32,
+            slices: slices as i32,
+            first,
+        };
+        // SAFETY: both buffers and the scratch memory were checked.
+        unsafe {
+            TOP_PARTS
+                .launch(driver, [slices, rows, 1], &params)
+                .map_err(in_op(op))?;
+            TOP_ROWS
+                .launch(driver, [rows, 1, 1], &params)
+                .map_err(in_op(op))?;
+        }
     }
+    Ok(())
 }
 
 /// As [`volley_ops::Ops::draw`] says; how, lies at `draws`.

@@ -17,8 +17,10 @@ pub struct MeterCase {
     pub sequences: usize,
     /// Prompt tokens of each.
     pub context: usize,
-    /// Most drafts per step.
+    /// Drafts per step.
     pub drafts: usize,
+    /// Whether the drafts are given, and no drafter runs: what their rows cost alone.
+    pub given: bool,
     /// Steps before those that are timed: new shapes are prepared in them.
     pub warm_steps: usize,
     /// Steps that are timed.
@@ -90,6 +92,7 @@ impl Meter {
                         past: past[slot],
                         draft: match case.drafts {
                             0 => DraftPlan::None,
+                            drafts if case.given => DraftPlan::Given(vec![0; drafts]),
                             depth => DraftPlan::Chain { depth },
                         },
                         blocks: self.blocks(slot),

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use crate::worker::RankWorker;
 
 /// How long the other ranks may go on after one has failed a step.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long a rank looks out for its next plan before it sleeps.
+const ALERT: Duration = Duration::from_micros(300);
 /// How long a rank may take to end once nobody needs it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -180,9 +182,23 @@ fn serve<O: Ops>(
     };
     let mut alive = send(Reply::Loaded(Ok(())));
     while alive {
-        let Ok(plan) = plans.recv() else { return };
+        let Some(plan) = next(&plans) else { return };
         alive = send(Reply::Step(worker.step(&plan)));
     }
+}
+
+/// The next plan; none when nobody sends one any more. It mostly comes soon after the last one, and
+/// sooner than a sleeping thread wakes up.
+fn next(plans: &Receiver<Arc<StepPlan>>) -> Option<Arc<StepPlan>> {
+    let begun = Instant::now();
+    while begun.elapsed() < ALERT {
+        match plans.try_recv() {
+            Ok(plan) => return Some(plan),
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+    plans.recv().ok()
 }
 
 /// What a panic said.

@@ -1,5 +1,7 @@
 //! One rank: runs plans on its shard of the models.
 
+use std::time::Instant;
+
 use volley_cache::TailCopy;
 use volley_ops::{Batch, DRAWN, Keep, Ops, Segment};
 use volley_speculate::{Drafting, Proposal, Proposer};
@@ -133,6 +135,7 @@ impl<O: Ops> RankWorker<O> {
     /// Drafts, verifies and commits (dflash 4): every sequence gets its accepted drafts and one
     /// token more.
     fn decode(&mut self, steps: &[DecodeStep]) -> Result<Vec<SlotUpdate>, EngineError> {
+        let begun = Instant::now();
         let mut sequences = self.take(steps.iter().map(|step| (step.slot, step.past)));
         let mut proposals = self.propose(steps, &mut sequences)?;
         self.refine(steps, &mut sequences, &mut proposals);
@@ -145,12 +148,14 @@ impl<O: Ops> RankWorker<O> {
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &pass.ids, &pass.batch)?;
         let all_rows: Vec<u32> = (0..pass.ids.len() as u32).collect();
+        let asked = begun.elapsed();
         let (top, drawn) = target.outcome(ops, &all_rows, self.sampling.allowed)?;
         let known = pass.ids.iter_mut();
         let drafts = proposals.iter_mut().flat_map(|p| p.tokens.iter_mut());
         for id in known.chain(drafts).filter(|id| **id & DRAWN != 0) {
             *id = drawn[(*id ^ DRAWN) as usize];
         }
+        let answered = begun.elapsed();
 
         let mut keep = Keep::new();
         let mut updates = Vec::with_capacity(steps.len());
@@ -180,8 +185,12 @@ impl<O: Ops> RankWorker<O> {
             }
             updates.push(update);
         }
+        let accepted = begun.elapsed();
         target.commit(ops, &pass.batch, &keep)?;
+        let committed = begun.elapsed();
         self.conclude(pass, &keep, sequences, &mut updates)?;
+        let ended = begun.elapsed();
+        tracing::trace!(?asked, ?answered, ?accepted, ?committed, ?ended, "decoded");
         Ok(updates)
     }
 

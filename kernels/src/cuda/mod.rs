@@ -26,9 +26,6 @@ pub use probe::{Bandwidth, DeviceReport};
 use products::Products;
 use staging::{Reading, Staging};
 
-/// CUDA version that the kernels are compiled with, as the driver counts.
-const NEEDED_VERSION: i32 = 13_000;
-
 /// Reads up to this size go through pinned memory.
 const READ_BYTES: usize = 1 << 20;
 
@@ -72,7 +69,11 @@ impl Cuda {
             return Err(Error::NoDriver);
         }
         check_version()?;
-        call("cuInit", result::init())?;
+        let begun = result::init();
+        if let Err(result::DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) = begun {
+            return Err(Error::NoGpu);
+        }
+        call("cuInit", begun)?;
         let count = call("cuDeviceGetCount", result::device::get_count())?;
         Ok(count.max(0) as usize)
     }
@@ -80,6 +81,9 @@ impl Cuda {
     /// Opens GPU `ordinal`; `stage_bytes` is the most that one staged copy may hold.
     pub fn new(ordinal: usize, stage_bytes: usize) -> Result<Self> {
         let count = Self::count()?;
+        if count == 0 {
+            return Err(Error::NoGpu);
+        }
         if ordinal >= count {
             let count = count as i32;
             return Err(Error::NoDevice { ordinal, count });
@@ -166,13 +170,7 @@ fn check_version() -> Result<()> {
         "cuDriverGetVersion",
         unsafe { sys::cuDriverGetVersion(&mut version) }.result(),
     )?;
-    if version >= NEEDED_VERSION {
-        return Ok(());
-    }
-    Err(Error::DriverTooOld {
-        major: version / 1000,
-        minor: version % 1000 / 10,
-    })
+    Error::of_driver(version).map_or(Ok(()), Err)
 }
 
 fn check_device(device: sys::CUdevice) -> Result<()> {

@@ -9,6 +9,7 @@ mod quality;
 mod record;
 mod serve;
 mod simulate;
+mod start;
 mod step;
 mod svg;
 mod texts;
@@ -40,6 +41,8 @@ pub enum BenchCommand {
     Kernels(Box<kernels::KernelsArgs>),
     /// Greedy answers on a device and with drafts, against those of the CPU without.
     Texts(Box<texts::TextsArgs>),
+    /// Seconds from the command to a model that takes requests.
+    Start(Box<start::StartArgs>),
     /// Milliseconds per step as served, against the least that memory allows.
     Step(Box<step::StepArgs>),
 }
@@ -52,6 +55,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
         BenchCommand::Quality(args) => quality::run(&args),
         BenchCommand::Serve(args) => serve::run(&args),
         BenchCommand::Simulate(args) => simulate::run(&args),
+        BenchCommand::Start(args) => start::run(&args),
         BenchCommand::Step(args) => step::run(&args),
         BenchCommand::Texts(args) => texts::run(&args),
     }

@@ -44,6 +44,8 @@ pub enum Method {
     None,
     /// Drafts by DFlash, verified as a chain.
     Dflash,
+    /// As many drafts that no model made: what their rows cost alone.
+    Given,
 }
 
 impl Method {
@@ -51,10 +53,13 @@ impl Method {
         match self {
             Self::None => "none",
             Self::Dflash => "dflash",
+            Self::Given => "given",
         }
     }
 }
 
+/// Drafts that are given, if nobody says how many.
+const GIVEN_DRAFTS: usize = 15;
 /// Steps before those that are timed: shapes are run, recorded and repeated in them.
 const WARM_STEPS: usize = 6;
 
@@ -118,6 +123,7 @@ fn measure(
     let config = TargetConfig::read(&target)?;
     let (drafter, drafts) = match (method, Drafting::of(&args.model)?) {
         (Method::None, _) => (None, 0),
+        (Method::Given, drafting) => (None, drafting.max_drafts.unwrap_or(GIVEN_DRAFTS)),
         (
             Method::Dflash,
             Drafting {
@@ -166,9 +172,13 @@ fn measure(
         checkpoints: 0,
         memory_fraction: args.model.gpu_memory_utilization,
         prefill_chunk: load::prefill_chunk(device),
-        speculation: match drafts {
-            0 => Speculation::none(),
-            max_drafts => Speculation::dflash(max_drafts),
+        speculation: match method {
+            Method::None => Speculation::none(),
+            Method::Dflash => Speculation::dflash(drafts),
+            Method::Given => Speculation {
+                max_drafts: drafts,
+                ..Speculation::of(volley_speculate::Method::Ngram)
+            },
         },
         max_running: most(&args.sequences),
         ..EngineOptions::default()
@@ -184,6 +194,7 @@ fn measure(
                 sequences,
                 context,
                 drafts,
+                given: method == Method::Given,
                 warm_steps: WARM_STEPS,
                 steps: args.steps,
             };
@@ -339,6 +350,7 @@ mod tests {
             sequences: 1,
             context,
             drafts: 15,
+            given: false,
             warm_steps: 0,
             steps: 1,
         };
