@@ -53,6 +53,12 @@ DEVICE bool sees(const Sight &sight, int token, int past, bool tree) {
     return token >= sight.first && token < sight.end;
 }
 
+// Place of a token's keys, and values, in the cache.
+DEVICE long long place_of(const AttentionParams &p, const Segment &segment, int kv_head, int token) {
+    const unsigned block = p.tables.blocks[segment.blocks + token / BLOCK_TOKENS];
+    return ((long long)block * BLOCK_TOKENS + token % BLOCK_TOKENS) * p.kv_heads + kv_head;
+}
+
 template <class T>
 DEVICE void copy_keys(AttentionShared<T> &shared, const AttentionParams &p, const Segment &segment,
                       int kv_head, int token, int stage) {
@@ -61,10 +67,8 @@ DEVICE void copy_keys(AttentionShared<T> &shared, const AttentionParams &p, cons
     for (int i = thread_index(); i < T::KEYS * UNITS; i += T::THREADS) {
         const int key = i / UNITS, unit = i % UNITS;
         const bool valid = token + key < segment.past + segment.rows;
-        const int at = valid ? token + key : 0;
-        const unsigned block = p.tables.blocks[segment.blocks + at / BLOCK_TOKENS];
-        const long long place = (long long)block * BLOCK_TOKENS + at % BLOCK_TOKENS;
-        const long long from = (place * p.kv_heads + kv_head) * T::HEAD + 8 * unit;
+        const long long place = place_of(p, segment, kv_head, valid ? token + key : 0);
+        const long long from = place * T::HEAD + 8 * unit;
         copy_async(unit_at(shared.keys[stage], key, unit), (const bf16 *)p.keys + from, valid);
         copy_async(unit_at(shared.values[stage], key, unit), (const bf16 *)p.values + from, valid);
     }
@@ -246,8 +250,12 @@ DEVICE void attention(const AttentionParams &p) {
     const int kv_head = block_y() / p.row_tiles, group = p.heads / p.kv_heads;
     const int packed = block_y() % p.row_tiles * T::ROWS, pairs = segment.rows * group;
     const bool tree = segment.tree != 0;
-    if (packed >= pairs) return;
+    if (packed >= pairs) {
+        wait_for_earlier();
+        return;
+    }
 
+    // Up to the wait only tables are read, which are copied ahead of all kernels of a pass.
     if (thread_index() < T::ROWS) {
         const int pair = min_of(packed + thread_index(), pairs - 1), row = pair / group;
         const int head = (segment.first + row) * p.heads + kv_head * group + pair % group;
@@ -255,13 +263,6 @@ DEVICE void attention(const AttentionParams &p) {
         shared.sight[thread_index()] = sight_of(p, segment, row);
     }
     sync_block();
-    constexpr int UNITS = T::HEAD / 8;
-#pragma unroll
-    for (int i = thread_index(); i < T::ROWS * UNITS; i += T::THREADS) {
-        const int line = i / UNITS, unit = i % UNITS, head = shared.head[line];
-        const long long from = (long long)max_of(head, 0) * T::HEAD + 8 * unit;
-        copy_async(unit_at(shared.q, line, unit), (const bf16 *)p.q + from, head >= 0);
-    }
     // Without a window it is known before the rows are looked at.
     const int last = min_of(segment.rows, (packed + T::ROWS - 1) / group + 1);
     Reach reach = {0, 0, segment.past + (p.causal && !tree ? last : segment.rows)};
@@ -270,6 +271,14 @@ DEVICE void attention(const AttentionParams &p) {
     const int share = ceil_div(tiles, p.splits);
     const int from = origin + block_x() * share;
     const int to = min_of(from + share, origin + tiles);
+    wait_for_earlier();
+    constexpr int UNITS = T::HEAD / 8;
+#pragma unroll
+    for (int i = thread_index(); i < T::ROWS * UNITS; i += T::THREADS) {
+        const int line = i / UNITS, unit = i % UNITS, head = shared.head[line];
+        const long long at = (long long)max_of(head, 0) * T::HEAD + 8 * unit;
+        copy_async(unit_at(shared.q, line, unit), (const bf16 *)p.q + at, head >= 0);
+    }
 
     Running<T::HEAD> running = {};
     running.greatest[0] = running.greatest[1] = -INFINITY;
@@ -345,7 +354,7 @@ using Tile128 = Tile<128, ATTENTION_ROWS / 16, 64, 2>;
 using Tile256 = Tile<256, ATTENTION_ROWS / 16, 32, 2>;
 
 #define ATTENTION(name, tile)                                                                      \
-    KERNEL(name, tile::THREADS, 1, sizeof(AttentionShared<tile>), AttentionParams, attention<tile>)
+    KERNEL_AHEAD(name, tile::THREADS, 1, sizeof(AttentionShared<tile>), AttentionParams, attention<tile>)
 
 ATTENTION(attention_128, Tile128)
 ATTENTION(attention_256, Tile256)

@@ -82,10 +82,13 @@ template <int HEAD>
 DEVICE void attention_prepare(const AttentionPrepareParams &p) {
     const int lane = thread_index() % 32, row = block_y();
     const int head = block_x() * WARPS + thread_index() / 32;
+    // Tables are copied ahead of all kernels of a pass.
+    const int position = p.tables.row_position[row];
+    const long long place = (long long)p.tables.row_place[row] * p.kv_heads;
+    wait_for_earlier();
     if (head >= p.heads + 2 * p.kv_heads) return;
     const int span = p.gated ? 2 : 1;  // heads in the projection per query head
     const long long stride = p.heads * span + 2 * p.kv_heads;
-    const int position = p.tables.row_position[row];
     const bool query = head < p.heads;
     const int from = query ? head * span : p.heads * span + head - p.heads;
     Part<HEAD> x = load_part(p.proj, (row * stride + from) * 32 + lane, (Part<HEAD> *)nullptr);
@@ -95,7 +98,6 @@ DEVICE void attention_prepare(const AttentionPrepareParams &p) {
         return;
     }
     const int kv = head - p.heads;
-    const long long place = (long long)p.tables.row_place[row] * p.kv_heads;
     if (kv < p.kv_heads) {
         norm_and_rotate(x, p, p.k_norm, position);
         store_part(p.keys, (place + kv) * 32 + lane, x);
@@ -121,6 +123,10 @@ DEVICE void kv_commit(const KvCommitParams &p) {
     }
 }
 
-KERNEL(attention_prepare_128, WARPS * 32, 1, 0, AttentionPrepareParams, attention_prepare<128>)
-KERNEL(attention_prepare_256, WARPS * 32, 1, 0, AttentionPrepareParams, attention_prepare<256>)
+#define PREPARE(head)                                                                              \
+    KERNEL_AHEAD(attention_prepare_##head, WARPS * 32, 1, 0, AttentionPrepareParams,               \
+                 attention_prepare<head>)
+
+PREPARE(128)
+PREPARE(256)
 KERNEL(kv_commit_rows, COMMIT_THREADS, 1, 0, KvCommitParams, kv_commit)

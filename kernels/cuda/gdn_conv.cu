@@ -38,8 +38,10 @@ DEVICE void gdn_prepare(const GdnPrepareParams &p) {
     const int groups = 2 * p.key_heads + p.value_heads;
     const int channels = groups * GDN_DIM;
     const int stride = channels + p.value_heads * GDN_DIM + 2 * p.value_heads;
-    if (group > groups) return;
-    if (group == groups) {
+    // Tables are copied ahead of all kernels of a pass, and weights do not change.
+    if (group >= groups) {
+        wait_for_earlier();
+        if (group > groups) return;
         const long long gates = (long long)row * stride + stride - 2 * p.value_heads;
         for (int head = lane; head < p.value_heads; head += 32) {
             const float b = to_float(load<bf16>(p.proj, gates + head));
@@ -55,6 +57,7 @@ DEVICE void gdn_prepare(const GdnPrepareParams &p) {
     Float4 w[4], x[TAPS], y;
 #pragma unroll
     for (int c = 0; c < 4; c++) w[c] = load<Float4>(p.conv_w, channel + c);
+    wait_for_earlier();
 #pragma unroll
     for (int back = 0; back < TAPS; back++)
         x[back] = widen(load_row<Bytes8>(inputs.row[back], channel / 4, stride % 8 == 0));
@@ -83,4 +86,4 @@ DEVICE void gdn_prepare(const GdnPrepareParams &p) {
     store<Float4>(query ? p.q : p.k, (long long)row * key_units + head * 32 + lane, y);
 }
 
-KERNEL(gdn_prepare_rows, PREPARE_WARPS * 32, 1, 0, GdnPrepareParams, gdn_prepare)
+KERNEL_AHEAD(gdn_prepare_rows, PREPARE_WARPS * 32, 1, 0, GdnPrepareParams, gdn_prepare)

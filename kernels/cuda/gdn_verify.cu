@@ -58,6 +58,12 @@ struct HeadRows {
     DEVICE long long value(int row) const { return gate(row) * GDN_DIM + column; }
 };
 
+// First column of a head's state: 128 bytes of each row are a block's.
+DEVICE const float *state_of(const GdnParams &p, const Segment &segment, const HeadRows &head) {
+    const long long slot_head = (long long)segment.slot * p.value_heads + head.head;
+    return p.state + slot_head * GDN_DIM * GDN_DIM + head.column;
+}
+
 // Starts copying the state, keys and queries; rows beyond become zeros.
 template <int ROWS>
 DEVICE void copy_operands(VerifyShared<ROWS> &shared, const HeadRows &head, const float *state) {
@@ -295,12 +301,15 @@ template <int ROWS>
 DEVICE void gdn_verify(const GdnParams &p) {
     using S = Shape<ROWS>;
     VerifyShared<ROWS> &shared = shared_as<VerifyShared<ROWS>>();
+    // Tables are copied ahead of all kernels of a pass.
     const Segment segment = p.tables.segments[block_z()];
     const HeadRows head = {p, segment.first, segment.rows, block_y(), block_x() * COLUMNS};
+    const float *state = state_of(p, segment, head);
+    if (thread_index() < GDN_DIM) fetch_ahead(state + thread_index() * GDN_DIM);
+    wait_for_earlier();
     if (head.rows == 0) return;
     const Row row(head, thread_index(), segment.tree != 0);
-    const long long state = (long long)segment.slot * p.value_heads + head.head;
-    copy_operands(shared, head, p.state + state * GDN_DIM * GDN_DIM + head.column);
+    copy_operands(shared, head, state);
     const int warp = thread_index() / 32, lane = thread_index() % 32;
     const int left_tile = warp / S::SHARERS, sharer = warp % S::SHARERS;
     Float2 values[2][S::STATE_TILES] = {};
@@ -345,11 +354,12 @@ struct SingleShared {
 DEVICE void gdn_verify_single(const GdnParams &p) {
     SingleShared &shared = shared_as<SingleShared>();
     const Segment segment = p.tables.segments[block_z()];
-    if (segment.rows == 0) return;
     const HeadRows head = {p, segment.first, segment.rows, block_y(), block_x() * COLUMNS};
     const int warp = thread_index() / 32, lane = thread_index() % 32;
-    const long long slot_head = (long long)segment.slot * p.value_heads + head.head;
-    const float *from = p.state + (slot_head * GDN_DIM + warp * QUARTER) * GDN_DIM + head.column;
+    const float *from = state_of(p, segment, head) + warp * QUARTER * GDN_DIM;
+    fetch_ahead(from + lane * GDN_DIM);
+    wait_for_earlier();
+    if (head.rows == 0) return;
     float state[QUARTER];
 #pragma unroll
     for (int i = 0; i < QUARTER; i++) state[i] = from[i * GDN_DIM + lane];
@@ -382,7 +392,11 @@ DEVICE void gdn_verify_single(const GdnParams &p) {
     store<bf16>(p.out, head.value(0) + lane, to_bf16(decay * from_q + both * u));
 }
 
-KERNEL(gdn_verify_1, 32 * QUARTERS, 1, sizeof(SingleShared), GdnParams, gdn_verify_single)
-KERNEL(gdn_verify_16, Shape<16>::THREADS, 1, sizeof(VerifyShared<16>), GdnParams, gdn_verify<16>)
-KERNEL(gdn_verify_32, Shape<32>::THREADS, 1, sizeof(VerifyShared<32>), GdnParams, gdn_verify<32>)
-KERNEL(gdn_verify_64, Shape<64>::THREADS, 1, sizeof(VerifyShared<64>), GdnParams, gdn_verify<64>)
+#define VERIFY(rows)                                                                               \
+    KERNEL_AHEAD(gdn_verify_##rows, Shape<rows>::THREADS, 1, sizeof(VerifyShared<rows>), GdnParams, \
+                 gdn_verify<rows>)
+
+KERNEL_AHEAD(gdn_verify_1, 32 * QUARTERS, 1, sizeof(SingleShared), GdnParams, gdn_verify_single)
+VERIFY(16)
+VERIFY(32)
+VERIFY(64)

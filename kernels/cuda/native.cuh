@@ -179,6 +179,12 @@ DEVICE void copy_async_stream(void *shared, const void *global, bool valid) {
                  : "memory");
 }
 
+// Brings the 128 bytes around an address into the L2 cache. What a kernel ahead may still write there is
+// not read early: the cache is where writes go.
+DEVICE void fetch_ahead(const void *global) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most `pending` of the groups committed last are under way.

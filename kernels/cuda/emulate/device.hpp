@@ -146,6 +146,7 @@ inline unsigned round_half(float x) {
 inline unsigned round_pair(float lo, float hi) { return round_half(lo) | round_half(hi) << 16; }
 
 inline int opaque(int x) { return x; }
+inline void fetch_ahead(const void *) {}
 inline float fast_exp2(float x) { return exp2f(x); }
 
 inline void fast_sincos(float angle, float &sine, float &cosine) {
