@@ -101,6 +101,21 @@ struct AllGatherParams {
 };
 static_assert(sizeof(AllGatherParams) == 128, "mirrored in params.rs");
 
+// Words for the device, by value.
+template <int size>
+struct WriteParams {
+    void *to;
+    int words;
+    int padding;
+    unsigned data[size];
+};
+constexpr int SMALL_WRITE = 252;
+constexpr int LARGE_WRITE = 1004;
+using SmallWriteParams = WriteParams<SMALL_WRITE>;
+using LargeWriteParams = WriteParams<LARGE_WRITE>;
+static_assert(sizeof(SmallWriteParams) == 1024, "mirrored in params.rs");
+static_assert(sizeof(LargeWriteParams) == 4032, "mirrored in params.rs");
+
 struct GatherParams {
     const void *from;
     const unsigned *index;

@@ -1,4 +1,4 @@
-// Moving rows: embedding, gather, copies into columns; and filling a matrix with noise.
+// Small uploads. Moving rows: embedding, gather, copies into columns; and filling a matrix with noise.
 #include "device.cuh"
 #include "params.h"
 
@@ -55,6 +55,15 @@ DEVICE void read_values(const ReadParams &p) {
     if (mixed == 0x9e3779b9u) store<unsigned>(p.out, thread_index(), mixed);
 }
 
+// Words that the parameters bring along.
+template <class Params>
+DEVICE void write_words(const Params &p) {
+    const int i = block_x() * THREADS + thread_index();
+    if (i < p.words) store<unsigned>(p.to, i, p.data[i]);
+}
+
+KERNEL(write_words_small, THREADS, 1, 0, SmallWriteParams, write_words<SmallWriteParams>)
+KERNEL(write_words_large, THREADS, 1, 0, LargeWriteParams, write_words<LargeWriteParams>)
 KERNEL(noise_values, THREADS, 1, 0, NoiseParams, noise)
 KERNEL(read_values_all, THREADS, 1, 0, ReadParams, read_values)
 KERNEL(gather_16, THREADS, 1, 0, GatherParams, gather<Bytes16>)

@@ -58,6 +58,8 @@ macro_rules! kernels {
 kernels! {
     NOISE = "rows" "noise_values" NoiseParams,
     READ = "rows" "read_values_all" ReadParams,
+    WRITE_SMALL = "rows" "write_words_small" SmallWriteParams,
+    WRITE_LARGE = "rows" "write_words_large" LargeWriteParams,
     GATHER_16 = "rows" "gather_16" GatherParams,
     GATHER_2 = "rows" "gather_2" GatherParams,
     COPY_COLUMNS_16 = "rows" "copy_columns_16" CopyParams,

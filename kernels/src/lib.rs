@@ -29,6 +29,7 @@ mod rows;
 mod scratch;
 mod tables;
 mod top;
+mod upload;
 
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -257,7 +257,9 @@ impl Ops for CudaOps {
         keep: Option<&Keep>,
         run: &mut dyn FnMut() -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let shape = self.tables.open("recorded", batch, keep)?;
+        let shape = self
+            .tables
+            .open("recorded", batch, keep, |shape| recorded.repeats(shape))?;
         let ran = recorded.run(&self.driver, shape, run);
         self.tables.close();
         ran

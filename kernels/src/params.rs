@@ -35,6 +35,9 @@ pub const LINEAR_DEPTH: usize = 128;
 /// Widest row of a norm.
 pub const NORM_WIDTH: usize = 8192;
 
+/// Words that the parameters of a kernel bring along, and of another one.
+pub const SMALL_WRITE: usize = 252;
+pub const LARGE_WRITE: usize = 1004;
 /// Most devices of a group.
 pub const MOST_RANKS: usize = 8;
 /// Columns of one slice of a row of logits.
@@ -106,6 +109,18 @@ params! {
         out: Address,
         rows: i32,
         words: i32,
+    }
+    SmallWriteParams (1024) {
+        to: Address,
+        words: i32,
+        padding: i32,
+        data: [u32; SMALL_WRITE],
+    }
+    LargeWriteParams (4032) {
+        to: Address,
+        words: i32,
+        padding: i32,
+        data: [u32; LARGE_WRITE],
     }
     GatherParams (48) {
         from: Address,

@@ -27,6 +27,11 @@ enum Record {
 }
 
 impl Recorded {
+    /// Whether a pass of this shape is repeated from its record.
+    pub(crate) fn repeats(&self, shape: Shape) -> bool {
+        matches!(self.shapes.get(&shape), Some(Record::Ready(..)))
+    }
+
     /// Runs a pass of this shape, whose tables are on the device, or repeats its record.
     pub(crate) fn run<E: From<volley_ops::Error>>(
         &mut self,

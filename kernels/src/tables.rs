@@ -14,6 +14,7 @@ use crate::driver::{Address, Driver};
 use crate::error::in_op;
 use crate::ops::Limits;
 use crate::params::{DrawRow, Tables};
+use crate::upload::upload;
 
 /// A pass whose tables are on the device.
 #[derive(Clone, Copy)]
@@ -77,6 +78,8 @@ impl PassTables {
         Layout::new(limits.rows, limits.segments).blocks() + 4 * limits.blocks
     }
 
+    /// For tables: kernels look at them before the ones ahead have ended, so no kernel may write them
+    /// ahead of others.
     fn stage(&self, op: &'static str, to: Address, bytes: &[u8]) -> Result<()> {
         self.driver.stage(to, bytes).map_err(in_op(op))
     }
@@ -90,8 +93,15 @@ impl PassTables {
     }
 
     /// Opens a recorded pass: copies its tables, all at once, and answers with its shape. Until
-    /// [`PassTables::close`] every operation belongs to it.
-    pub fn open(&self, op: &'static str, batch: &Batch, keep: Option<&Keep>) -> Result<Shape> {
+    /// [`PassTables::close`] every operation belongs to it. `repeats` says whether a record of a shape
+    /// is repeated, which begins when all before it has ended.
+    pub fn open(
+        &self,
+        op: &'static str,
+        batch: &Batch,
+        keep: Option<&Keep>,
+        repeats: impl Fn(Shape) -> bool,
+    ) -> Result<Shape> {
         let mut encoded = encode(op, batch)?;
         let (facts, layout) = (encoded.facts, encoded.layout);
         check(
@@ -105,19 +115,24 @@ impl PassTables {
             let kept = encode_keep(op, layout, batch, keep)?;
             encoded.bytes[layout.kept_ends()..][..kept.len()].copy_from_slice(&kept);
         }
-        self.stage(op, self.recorded.memory.address(), &encoded.bytes)?;
+        let shape = Shape {
+            rows: facts.rows,
+            segments: facts.segments,
+            longest: facts.longest,
+            tokens: facts.tokens,
+        };
+        let to = self.recorded.memory.address();
+        match repeats(shape) {
+            true => upload(&*self.driver, op, to, &encoded.bytes)?,
+            false => self.stage(op, to, &encoded.bytes)?,
+        }
         *self.open.borrow_mut() = Some(Known {
             batch: batch.clone(),
             layout,
             pass: pass_at(&self.recorded.memory, layout, facts),
             keep: keep.cloned(),
         });
-        Ok(Shape {
-            rows: facts.rows,
-            segments: facts.segments,
-            longest: facts.longest,
-            tokens: facts.tokens,
-        })
+        Ok(shape)
     }
 
     /// Ends what [`PassTables::open`] began.
@@ -204,7 +219,7 @@ impl PassTables {
     /// Row or token numbers in device memory, until the next call.
     pub fn index(&self, op: &'static str, rows: &[u32]) -> Result<Address> {
         check_index(op, "rows of a pass", rows.len(), self.limits.rows + 1)?;
-        self.stage(op, self.index.address(), cast_slice(rows))?;
+        upload(&*self.driver, op, self.index.address(), cast_slice(rows))?;
         Ok(self.index.address())
     }
 
@@ -212,7 +227,7 @@ impl PassTables {
     pub fn draws(&self, op: &'static str, draws: &[Draw]) -> Result<Address> {
         check_index(op, "rows of a pass", draws.len(), self.limits.rows + 1)?;
         let rows: Vec<DrawRow> = draws.iter().map(DrawRow::from).collect();
-        self.stage(op, self.draws.address(), cast_slice(&rows))?;
+        upload(&*self.driver, op, self.draws.address(), cast_slice(&rows))?;
         Ok(self.draws.address())
     }
 

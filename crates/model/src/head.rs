@@ -253,8 +253,15 @@ impl<O: Ops> Vocabulary<O> {
     fn project(&mut self, ops: &O, x: &O::Buf, rows: &[u32]) -> Result<()> {
         self.held = 0;
         let head = self.head.as_ref().unwrap_or(&self.table);
-        ops.gather(x, rows, &mut self.input)?;
-        ops.linear(&self.input, rows.len(), head, &mut self.share)?;
+        let input = match rows.iter().zip(0..).all(|(row, i)| *row == i) {
+            // The first rows, as they lie.
+            true => x,
+            false => {
+                ops.gather(x, rows, &mut self.input)?;
+                &self.input
+            }
+        };
+        ops.linear(input, rows.len(), head, &mut self.share)?;
         self.held = rows.len();
         Ok(())
     }
