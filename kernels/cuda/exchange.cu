@@ -18,7 +18,11 @@ struct ExchangeState {
     unsigned buffer;
     int arrivals;            // blocks that are done with this call
     unsigned used[BUFFERS];  // units of 16 bytes to be cleared
+    unsigned lost;           // what the poison word said when it was looked at
+    long long next_look;     // when to look again, in nanoseconds
 };
+// Nanoseconds between two looks at the poison word.
+constexpr long long LOOK_EVERY = 1000000;
 
 struct ExchangeShared {
     float sums[THREADS / 32];
@@ -82,6 +86,18 @@ DEVICE void clear(const Exchange &e, const Turn &turn) {
     }
 }
 
+// Looks at the poison word, which is the host's, for all threads of the rank: many that read it at once
+// take a millisecond, by which the rank is late, so that the threads of the others would read it too,
+// and so on.
+DEVICE bool is_lost(const Exchange &e, long long now) {
+    ExchangeState *state = reinterpret_cast<ExchangeState *>(e.state);
+    const long long look = load_fresh(&state->next_look);
+    if (now >= look && claim(&state->next_look, look, now + LOOK_EVERY) &&
+        load_system(e.poison) != 0)
+        store_system(&state->lost, 1u);
+    return load_system(&state->lost) != 0;
+}
+
 // A thread's patience with the other ranks.
 struct Patience {
     int looks = 0;
@@ -96,7 +112,7 @@ struct Patience {
         const long long now = nanoseconds();
         if (begun == 0) begun = now;
         if (now - begun > e.patience_ns) store_system(e.poison, (unsigned)e.rank + 1);
-        lost = load_system(e.poison) != 0;
+        lost = is_lost(e, now);
         return !lost;
     }
 

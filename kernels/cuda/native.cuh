@@ -96,6 +96,13 @@ DEVICE void wait_for_count(const int *counter, int count) {
 }
 // What another block of this launch has written.
 DEVICE float load_fresh(const float *from) { return __ldcg(from); }
+DEVICE long long load_fresh(const long long *from) { return __ldcg(from); }
+// Puts `next` in the place of `seen`, if that is still there: of many that try, one is told so.
+DEVICE bool claim(long long *at, long long seen, long long next) {
+    unsigned long long *word = reinterpret_cast<unsigned long long *>(at);
+    return atomicCAS(word, (unsigned long long)seen, (unsigned long long)next) ==
+           (unsigned long long)seen;
+}
 
 // Memory that other devices or the host write at the same time; a word arrives whole.
 DEVICE unsigned load_system(const unsigned *from) {

@@ -19,7 +19,7 @@ const MOST_WIDTH: usize = 2 * 640 * 8;
 /// Buffers of a mailbox, which take turns.
 const BUFFERS: usize = 3;
 /// Bytes of `ExchangeState` in exchange.cu.
-const STATE_BYTES: usize = 4 * (2 + BUFFERS);
+const STATE_BYTES: usize = 4 * (3 + BUFFERS) + 8;
 
 /// Where the mailboxes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,8 @@ impl Default for Wiring {
     fn default() -> Self {
         Self {
             route: Route::Peer,
-            slot_bytes: 5 << 20,
+            // 2048 rows of 5120, the chunk of a prompt.
+            slot_bytes: 20 << 20,
             patience: Duration::from_secs(3),
         }
     }

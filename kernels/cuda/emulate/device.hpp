@@ -109,6 +109,12 @@ inline void wait_for_count(const int *counter, int count) {
 }
 inline int count_up(int *counter) { return (*counter)++; }
 inline float load_fresh(const float *from) { return *from; }
+inline long long load_fresh(const long long *from) { return *from; }
+inline bool claim(long long *at, long long seen, long long next) {
+    if (*at != seen) return false;
+    *at = next;
+    return true;
+}
 
 inline unsigned load_system(const unsigned *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
 inline void store_system(unsigned *to, unsigned word) {

@@ -1,20 +1,25 @@
+mod lost;
+mod sums;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use half::bf16;
 use serde_json::{Value, json};
 use volley_kernels::{Cuda, CudaOps, Driver, Error, Limits, Route, Wiring};
-use volley_ops::{Dtype, NormKind, Ops, Result};
+use volley_ops::{Dtype, Ops, Result};
+
+use lost::{absent, left};
+use sums::{Sum, repeated, skewed, stress};
 
 type Buf = <CudaOps as Ops>::Buf;
 
 const WIDTH: usize = 5120;
-/// Rows of the sums in turn.
-const ROWS: [usize; 6] = [1, 16, 2, 1, 64, 5];
 /// Sums per graph.
 const LAUNCHES: usize = 96;
 const REPLAYS: usize = 25;
+/// Random sums whose result the host works out.
+const CHECKED: usize = 20_000;
 
 struct Options {
     gpus: usize,
@@ -109,194 +114,6 @@ fn on_all<T: Send>(
     })
 }
 
-/// Numbers that both host and device draw from (xorshift); bf16 of any sign, magnitudes below 2,
-/// small ones and zeros among them.
-struct Noise(u64);
-
-impl Noise {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn values(&mut self, n: usize) -> Vec<f32> {
-        let mut values = Vec::with_capacity(n + 3);
-        while values.len() < n {
-            let word = self.next();
-            for i in 0..4 {
-                let bits = (word >> (16 * i)) as u16 & 0xbfff;
-                values.push(bf16::from_bits(bits).to_f32());
-            }
-        }
-        values.truncate(n);
-        values
-    }
-}
-
-/// Random sums of changing sizes until `sums` are done or the time is over; gives how many.
-fn stress(rank: &mut Rank, sums: usize, limit: Duration) -> Result<usize> {
-    const POOL: usize = 96;
-    let ops = &rank.ops;
-    let (own, ranks) = (ops.rank(), ops.ranks());
-    let begun = Instant::now();
-    let most = ROWS.into_iter().max().unwrap_or(1);
-    let mut x = ops.alloc(most, WIDTH, Dtype::Activation)?;
-    let mut line = ops.alloc(1, POOL * WIDTH, Dtype::Activation)?;
-    let (mut done, mut batch) = (0, 0u64);
-    loop {
-        let parts: Vec<Vec<f32>> = (0..ranks as u64)
-            .map(|rank| Noise::new(batch * 64 + rank + 1).values(POOL * WIDTH))
-            .collect();
-        let pool = ops.upload(&parts[own], POOL, WIDTH, Dtype::Activation)?;
-        // Rows of `pool` that each sum takes; the first of them is looked at.
-        let mut firsts = Vec::new();
-        for i in 0..POOL {
-            let rows = ROWS[(i + batch as usize) % ROWS.len()];
-            let index: Vec<u32> = (0..rows).map(|r| ((i + 7 * r) % POOL) as u32).collect();
-            ops.gather(&pool, &index, &mut x)?;
-            ops.all_reduce(&mut x, rows)?;
-            ops.copy_columns(&x, 1, &mut line, i * WIDTH)?;
-            firsts.push(index[0]);
-            // Every row of the last sum.
-            if i + 1 == POOL {
-                let got = ops.read(&x, 0..rows)?;
-                for (row, got) in index.iter().zip(got.chunks(WIDTH)) {
-                    expect(&parts, *row, None, got)?;
-                }
-            }
-        }
-        let got = ops.read(&line, 0..1)?;
-        for (row, got) in firsts.iter().zip(got.chunks(WIDTH)) {
-            expect(&parts, *row, None, got)?;
-        }
-        done += POOL;
-        batch += 1;
-        let over = [f32::from(begun.elapsed() > limit)];
-        if done >= sums || agreed(ops, &over)? {
-            return Ok(done);
-        }
-    }
-}
-
-/// Whether any rank says so; the same on all.
-fn agreed(ops: &CudaOps, own: &[f32]) -> Result<bool> {
-    let x = ops.upload(own, 1, 1, Dtype::F32)?;
-    let mut all = ops.alloc(1, ops.ranks(), Dtype::F32)?;
-    ops.all_gather(&x, 1, &mut all)?;
-    Ok(ops.read(&all, 0..1)?.contains(&1.0))
-}
-
-/// `start` is what the sum is added to: none, or the zeros of a residual (`-0 + 0` is `0`).
-fn expect(parts: &[Vec<f32>], row: u32, start: Option<f32>, got: &[f32]) -> Result<()> {
-    let first = row as usize * WIDTH;
-    for (i, got) in got.iter().enumerate() {
-        let sum = parts[1..]
-            .iter()
-            .fold(parts[0][first + i], |sum, part| sum + part[first + i]);
-        let want = bf16::from_f32(start.map_or(sum, |start| sum + start)).to_f32();
-        if got.to_bits() != want.to_bits() {
-            return Err(volley_ops::Error::Device {
-                op: "stress",
-                message: format!("value {i} of row {row} is {got:e}, expected {want:e}"),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Buffers of sums that a graph repeats.
-struct Sum {
-    rows: usize,
-    part: Buf,
-    delta: Buf,
-    residual: Buf,
-    out: Buf,
-}
-
-impl Sum {
-    fn new(ops: &CudaOps, seed: u64, rows: usize) -> Result<Self> {
-        let own = Noise::new(seed * 64 + ops.rank() as u64 + 1).values(rows * WIDTH);
-        let alloc = || ops.alloc(rows, WIDTH, Dtype::Activation);
-        Ok(Self {
-            rows,
-            part: ops.upload(&own, rows, WIDTH, Dtype::Activation)?,
-            delta: alloc()?,
-            residual: alloc()?,
-            out: alloc()?,
-        })
-    }
-
-    fn run(&mut self, ops: &CudaOps, w: &Buf) -> Result<()> {
-        ops.zero(&mut self.residual, 0..self.rows)?;
-        ops.copy_columns(&self.part, self.rows, &mut self.delta, 0)?;
-        self.reduce(ops, w)
-    }
-
-    fn reduce(&mut self, ops: &CudaOps, w: &Buf) -> Result<()> {
-        let kind = NormKind::ZeroCentred;
-        let Self {
-            delta,
-            residual,
-            out,
-            ..
-        } = self;
-        ops.reduce_add_rms_norm(delta, self.rows, residual, w, kind, 1e-6, out)
-    }
-}
-
-/// A graph of sums, replayed with pauses of random length on each rank; every sum is checked.
-fn skewed(rank: &mut Rank) -> Result<usize> {
-    let Rank { cuda, ops } = rank;
-    let w = ops.upload(&[0.0; WIDTH], 1, WIDTH, Dtype::F32)?;
-    let sum = |i: usize| Sum::new(ops, i as u64, ROWS[i % ROWS.len()]);
-    let mut sums: Vec<Sum> = (0..32).map(sum).collect::<Result<_>>()?;
-    sums.iter_mut().try_for_each(|sum| sum.run(ops, &w))?;
-    let graph = capture(cuda, || {
-        sums.iter_mut().try_for_each(|sum| sum.run(ops, &w))
-    })?;
-    let mut pauses = Noise::new(1000 + ops.rank() as u64);
-    let mut outs: Vec<Vec<f32>> = Vec::new();
-    for _ in 0..60 {
-        std::thread::sleep(Duration::from_micros(pauses.next() % 4000));
-        cuda.replay(&graph).map_err(device_error)?;
-        if pauses.next() % 4 != 0 {
-            cuda.replay(&graph).map_err(device_error)?;
-        } else {
-            cuda.synchronize().map_err(device_error)?;
-            std::thread::sleep(Duration::from_micros(pauses.next() % 4000));
-            cuda.replay(&graph).map_err(device_error)?;
-        }
-        for (i, sum) in sums.iter().enumerate() {
-            let ranks = 0..ops.ranks() as u64;
-            let parts: Vec<_> = ranks
-                .map(|r| Noise::new(i as u64 * 64 + r + 1).values(sum.rows * WIDTH))
-                .collect();
-            let got = ops.read(&sum.residual, 0..sum.rows)?;
-            for (row, got) in got.chunks(WIDTH).enumerate() {
-                expect(&parts, row as u32, Some(0.0), got)?;
-            }
-            let out = ops.read(&sum.out, 0..sum.rows)?;
-            match outs.get(i) {
-                None => outs.push(out),
-                Some(first) if *first == out => {}
-                Some(_) => {
-                    return Err(volley_ops::Error::Device {
-                        op: "skewed",
-                        message: format!("norm {i} differs from the first replay's"),
-                    });
-                }
-            }
-        }
-    }
-    Ok(120 * sums.len())
-}
-
 fn capture(cuda: &Cuda, run: impl FnOnce() -> Result<()>) -> Result<volley_kernels::Graph> {
     let mut failure = None;
     let graph = cuda.capture(|| {
@@ -336,31 +153,24 @@ fn time(ranks: &mut [Rank], rows: usize, library: bool) -> Result<f64> {
     Ok(medians?.into_iter().fold(0.0, f64::max))
 }
 
-/// The others hear of a rank that stays away within their patience.
-fn absent(devices: &[Arc<Cuda>], route: Route) -> Result<f64> {
-    let mut ranks = group(devices, route, Duration::from_millis(500))?;
-    let waits = on_all(&mut ranks, |rank| {
-        let ops = &rank.ops;
-        let mut x = ops.alloc(1, WIDTH, Dtype::Activation)?;
-        ops.zero(&mut x, 0..1)?;
-        ops.all_reduce(&mut x, 1)?;
-        ops.read(&x, 0..1)?;
-        if ops.rank() + 1 == ops.ranks() {
-            std::thread::sleep(Duration::from_secs(2));
-            return Ok(None);
-        }
-        let begun = Instant::now();
-        ops.all_reduce(&mut x, 1)?;
-        match ops.read(&x, 0..1) {
-            Err(volley_ops::Error::RankLost { .. }) => Ok(Some(begun.elapsed().as_secs_f64())),
-            Err(error) => Err(error),
-            Ok(_) => Err(volley_ops::Error::Device {
-                op: "absent",
-                message: "a sum without one of its ranks succeeded".into(),
-            }),
-        }
-    })?;
-    Ok(waits.into_iter().flatten().fold(0.0, f64::max))
+/// A size whose time is out of all proportion to its neighbours'.
+fn out_of_line(times: &[(usize, f64)]) -> Option<String> {
+    let pairs = times.windows(2);
+    let far = pairs.filter(|pair| {
+        let [(few, fast), (many, slow)] = [pair[0], pair[1]];
+        let doublings = (many / few) as f64 / 2.0;
+        slow > 3.0 * doublings * fast || fast > 3.0 * slow
+    });
+    let text = far.map(|pair| format!("{:?} and {:?}", pair[0], pair[1]));
+    text.reduce(|a, b| format!("{a}, {b}"))
+}
+
+/// First line of what a program says, if it is there.
+fn told(program: &str, args: &[&str]) -> Option<String> {
+    let output = std::process::Command::new(program).args(args).output();
+    let output = output.ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.lines().next()?.to_string())
 }
 
 fn run(options: &Options) -> Result<Value> {
@@ -380,9 +190,11 @@ fn run(options: &Options) -> Result<Value> {
         begun.elapsed().as_secs_f64()
     );
 
+    let absent_s = absent(&devices, route)?;
+    let left_s = left(&devices, route)?;
     println!(
-        "a rank that stays away is noticed after {:.2} s",
-        absent(&devices, route)?
+        "a rank that stays away is noticed after {absent_s:.2} s (patience 0.5 s), one that leaves \
+         after 0.2 s after {left_s:.3} s"
     );
     let mut nccl = false;
     if options.nccl {
@@ -400,7 +212,7 @@ fn run(options: &Options) -> Result<Value> {
     on_all(&mut ranks, |rank| rank.ops.test_collectives())?;
     println!("self-test passed");
 
-    let mut times = Vec::new();
+    let (mut times, mut line) = (Vec::new(), Vec::new());
     for rows in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048] {
         let mailbox_us = time(&mut ranks, rows, false)?;
         let nccl_us = if nccl {
@@ -412,6 +224,7 @@ fn run(options: &Options) -> Result<Value> {
             "{rows:5} rows, {:6} KB: {mailbox_us:8.2} us, NCCL and norm {nccl_us:8.2?}",
             rows * 10
         );
+        line.push((rows, mailbox_us));
         times.push(
             json!({"rows": rows, "bytes": 2 * rows * WIDTH, "us": mailbox_us, "nccl_us": nccl_us}),
         );
@@ -424,20 +237,45 @@ fn run(options: &Options) -> Result<Value> {
         begun.elapsed().as_secs_f64()
     );
     let begun = Instant::now();
-    let done = on_all(&mut ranks, |rank| stress(rank, options.sums, options.limit))?;
+    let done = on_all(&mut ranks, |rank| stress(rank, CHECKED, options.limit))?;
     println!(
-        "{} random sums in {:.1} s, no wrong bit",
+        "{} random sums, each looked at, in {:.1} s, no wrong bit",
         done[0],
         begun.elapsed().as_secs_f64()
     );
-    Ok(json!({
-        "gpus": options.gpus,
+    let begun = Instant::now();
+    let repeated = on_all(&mut ranks, |rank| repeated(rank, options.sums))?;
+    println!(
+        "{} random sums in graphs in {:.1} s, no wrong bit",
+        repeated[0],
+        begun.elapsed().as_secs_f64()
+    );
+    if let Some(sizes) = out_of_line(&line) {
+        return Err(volley_ops::Error::Device {
+            op: "times",
+            message: format!("microseconds of so many rows are out of line: {sizes}"),
+        });
+    }
+    let facts = json!({
         "route": format!("{route:?}"),
         "width": WIDTH,
-        "random_sums": done[0],
-        "skewed_sums": skewed[0],
+        "sums_looked_at": done[0] + skewed[0],
+        "sums_in_graphs": repeated[0],
         "wrong": 0,
-        "rows": times,
+        "absent_rank_noticed_s": absent_s,
+        "left_rank_noticed_s": left_s - 0.2,
+    });
+    let mut rows = vec![facts];
+    rows.extend(times);
+    Ok(json!({
+        "machine": {
+            "gpu": devices[0].name().map_err(device_error)?,
+            "count": options.gpus,
+            "driver": told("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"]),
+        },
+        "commit": told("git", &["rev-parse", "HEAD"]),
+        "command": std::env::args().collect::<Vec<_>>().join(" "),
+        "rows": rows,
     }))
 }
 
