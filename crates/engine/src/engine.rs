@@ -12,7 +12,7 @@ use crate::cuda;
 use crate::handle::{EngineThread, Heartbeat, Queue, Shared, Stopped};
 use crate::layout::Layout;
 use crate::proposers::{DflashProposer, Drafters, MtpProposer, TargetRank};
-use crate::ranks::{RankGroup, StepFailure, panic_text};
+use crate::ranks::{RankGroup, StepFailure, Waiting, panic_text};
 use crate::scheduler::Scheduler;
 use crate::warm::warm_up;
 use crate::worker::RankWorker;
@@ -51,7 +51,7 @@ impl Engine {
             ));
         };
         let layout = Arc::new(Layout::new(&options, &sources, block_size)?);
-        let mut ranks = ranks_on(ops, sources, &layout)?;
+        let mut ranks = ranks_on(ops, sources, &layout, options.device)?;
         warm(&mut ranks, options.device, &layout, block_size)?;
         let policy = match options.speculation.method {
             Method::Auto => {
@@ -105,7 +105,7 @@ pub(crate) fn start_ranks(
     ) -> Result<(RankGroup, Arc<Layout>, usize), EngineError> {
         let block_size = ops.first().map_or(1, Ops::block_size);
         let layout = Arc::new(Layout::new(options, &sources, block_size)?);
-        let mut ranks = ranks_on(ops, sources, &layout)?;
+        let mut ranks = ranks_on(ops, sources, &layout, options.device)?;
         warm(&mut ranks, options.device, &layout, block_size)?;
         Ok((ranks, layout, block_size))
     }
@@ -139,13 +139,18 @@ fn ranks_on<O: Ops + Send + 'static>(
     ops: Vec<O>,
     sources: Sources,
     layout: &Arc<Layout>,
+    device: DeviceKind,
 ) -> Result<RankGroup, EngineError> {
     let sources = Arc::new(sources);
     let load = |ops: O| {
         let (sources, layout) = (Arc::clone(&sources), Arc::clone(layout));
         move || load(ops, &sources, &layout)
     };
-    RankGroup::start(ops.into_iter().map(load).collect())
+    let waiting = match device {
+        DeviceKind::Cpu => Waiting::Asleep,
+        DeviceKind::Cuda => Waiting::Awake,
+    };
+    RankGroup::start(ops.into_iter().map(load).collect(), waiting)
 }
 
 /// What each GPU of the machine is, with the speed of its memory measured.

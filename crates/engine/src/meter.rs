@@ -34,6 +34,8 @@ pub struct Metered {
     pub prefill_ms: f64,
     /// Each timed step, milliseconds.
     pub step_ms: Vec<f64>,
+    /// Between the first rank to begin each timed step and the last one, microseconds.
+    pub skew_us: Vec<f64>,
     /// Rows of the target per step, all sequences.
     pub rows: usize,
     /// Tokens that came out of the timed steps, all sequences.
@@ -81,6 +83,7 @@ impl Meter {
         let mut metered = Metered {
             prefill_ms,
             step_ms: Vec::with_capacity(case.steps),
+            skew_us: Vec::with_capacity(case.steps),
             rows: case.sequences * (1 + case.drafts),
             tokens: 0,
         };
@@ -108,6 +111,7 @@ impl Meter {
             }
             if step >= case.warm_steps {
                 metered.step_ms.push(ms);
+                metered.skew_us.push(self.skew_us());
                 metered.tokens += updates.iter().map(|u| u.tokens.len()).sum::<usize>();
             }
             tell();
@@ -146,6 +150,12 @@ impl Meter {
         let ranks = self.ranks.as_mut();
         let ranks = ranks.expect("there until the drop: this is a bug");
         ranks.step(plan).map_err(StepFailure::error)
+    }
+
+    /// Microseconds between the first rank to begin the last step and the last one.
+    fn skew_us(&self) -> f64 {
+        let skew = self.ranks.as_ref().map(RankGroup::skew);
+        skew.unwrap_or_default().as_secs_f64() * 1e6
     }
 
     /// Cache blocks of a slot: as many as the longest sequence has.

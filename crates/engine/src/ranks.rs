@@ -16,8 +16,9 @@ use crate::worker::RankWorker;
 
 /// How long the other ranks may go on after one has failed a step.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long a rank looks out for its next plan before it sleeps.
-const ALERT: Duration = Duration::from_micros(300);
+/// How long a rank looks for the next plan without pause, and the engine for the replies to it, where
+/// a step is short and waking a thread would be a part of it that is felt.
+const ATTENTION: Duration = Duration::from_millis(4);
 /// How long a rank may take to end once nobody needs it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -44,6 +45,20 @@ impl StepFailure {
 pub(crate) struct RankGroup {
     ranks: Vec<Rank>,
     replies: Receiver<(usize, Reply)>,
+    waiting: Waiting,
+    /// What the last step took.
+    took: Duration,
+    /// Between the first rank to begin the last step and the last one.
+    skew: Duration,
+}
+
+/// How threads wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// Asleep, for ranks that need the processor.
+    Asleep,
+    /// Awake for [`ATTENTION`] around the time at which something is due.
+    Awake,
 }
 
 struct Rank {
@@ -53,14 +68,15 @@ struct Rank {
 
 enum Reply {
     Loaded(Result<(), EngineError>),
-    Step(Result<StepOutputs, EngineError>),
+    /// With the time at which the rank began.
+    Step(Instant, Result<StepOutputs, EngineError>),
     Lost(String),
 }
 
 impl RankGroup {
     /// Starts a thread for each of `loaders`, which builds its rank there; returns when all are
     /// loaded.
-    pub(crate) fn start<O, L>(loaders: Vec<L>) -> Result<Self, EngineError>
+    pub(crate) fn start<O, L>(loaders: Vec<L>, waiting: Waiting) -> Result<Self, EngineError>
     where
         O: Ops + 'static,
         L: FnOnce() -> Result<RankWorker<O>, EngineError> + Send + 'static,
@@ -74,21 +90,27 @@ impl RankGroup {
                 .name(format!("volley-rank-{rank}"))
                 .spawn(move || {
                     let send = |message| reply.send((rank, message)).is_ok();
-                    let work = AssertUnwindSafe(|| serve(load, incoming, &send));
+                    let work = AssertUnwindSafe(|| serve(load, incoming, waiting, &send));
                     if let Err(panic) = catch_unwind(work) {
                         send(Reply::Lost(panic_text(panic)));
                     }
                 })?;
             ranks.push(Rank { plans, thread });
         }
-        let group = Self { ranks, replies };
+        let group = Self {
+            ranks,
+            replies,
+            waiting,
+            took: Duration::ZERO,
+            skew: Duration::ZERO,
+        };
         for _ in 0..group.ranks.len() {
             match group.replies.recv() {
                 Ok((_, Reply::Loaded(loaded))) => loaded?,
                 Ok((rank, Reply::Lost(text))) => {
                     return Err(EngineError::Stopped(format!("rank {rank}: {text}")));
                 }
-                Ok((rank, Reply::Step(_))) => {
+                Ok((rank, Reply::Step(..))) => {
                     return Err(EngineError::Stopped(format!("rank {rank} ran ahead")));
                 }
                 Err(_) => return Err(EngineError::Stopped("all ranks have ended".into())),
@@ -100,23 +122,29 @@ impl RankGroup {
     /// Runs one step on every rank.
     pub(crate) fn step(&mut self, plan: StepPlan) -> Result<StepOutputs, StepFailure> {
         let plan = Arc::new(plan);
+        let begun = Instant::now();
         for (rank, Rank { plans, .. }) in self.ranks.iter().enumerate() {
             let sent = plans.send(Arc::clone(&plan));
             sent.map_err(|_| StepFailure::Lost(format!("rank {rank} has ended")))?;
         }
         let mut outputs: Vec<Option<StepOutputs>> = vec![None; self.ranks.len()];
         let mut failure = None;
+        let (mut first, mut last): (Option<Instant>, Option<Instant>) = (None, None);
         for _ in 0..self.ranks.len() {
             let reply = match &failure {
-                None => self.replies.recv().map_err(RecvTimeoutError::from),
+                None => self.reply(begun),
                 Some(_) => self.replies.recv_timeout(GRACE),
             };
+            if let Ok((_, Reply::Step(at, _))) = reply {
+                first = Some(first.map_or(at, |first| first.min(at)));
+                last = last.max(Some(at));
+            }
             match reply {
-                Ok((rank, Reply::Step(Ok(done)))) => outputs[rank] = Some(done),
-                Ok((_, Reply::Step(Err(error)))) if error.is_rank_lost() => {
+                Ok((rank, Reply::Step(_, Ok(done)))) => outputs[rank] = Some(done),
+                Ok((_, Reply::Step(_, Err(error)))) if error.is_rank_lost() => {
                     return Err(StepFailure::Lost(failure.unwrap_or(error).to_string()));
                 }
-                Ok((_, Reply::Step(Err(error)))) => failure = failure.or(Some(error)),
+                Ok((_, Reply::Step(_, Err(error)))) => failure = failure.or(Some(error)),
                 Ok((rank, Reply::Lost(text))) => {
                     return Err(StepFailure::Lost(format!("rank {rank}: {text}")));
                 }
@@ -129,11 +157,32 @@ impl RankGroup {
                 }
             }
         }
+        self.took = begun.elapsed();
+        self.skew = last
+            .zip(first)
+            .map_or(Duration::ZERO, |(last, first)| last - first);
         match failure {
             None => agreed(outputs).map_err(StepFailure::Step),
             // Some ranks went through the step and others did not: their states no longer match,
             // but every sequence of the step is dropped, and entering a slot resets it.
             Some(error) => Err(StepFailure::Step(error)),
+        }
+    }
+
+    /// Between the first rank to begin the last step and the last one.
+    pub(crate) fn skew(&self) -> Duration {
+        self.skew
+    }
+
+    /// The next reply to a step: asleep until shortly before the time that the last one took.
+    fn reply(&self, begun: Instant) -> Result<(usize, Reply), RecvTimeoutError> {
+        if self.waiting == Waiting::Asleep {
+            return Ok(self.replies.recv()?);
+        }
+        let due = (self.took * 3 / 4).saturating_sub(begun.elapsed());
+        match self.replies.recv_timeout(due) {
+            Err(RecvTimeoutError::Timeout) => receive(&self.replies, self.waiting),
+            reply => reply,
         }
     }
 
@@ -157,6 +206,19 @@ impl RankGroup {
     }
 }
 
+/// The next message.
+fn receive<T>(channel: &Receiver<T>, waiting: Waiting) -> Result<T, RecvTimeoutError> {
+    let begun = Instant::now();
+    while waiting == Waiting::Awake && begun.elapsed() < ATTENTION {
+        match channel.try_recv() {
+            Ok(message) => return Ok(message),
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+        }
+    }
+    Ok(channel.recv()?)
+}
+
 /// Rank 0's outputs, if all ranks have the same.
 fn agreed(outputs: Vec<Option<StepOutputs>>) -> Result<StepOutputs, EngineError> {
     let mut outputs = outputs.into_iter().flatten();
@@ -171,6 +233,7 @@ fn agreed(outputs: Vec<Option<StepOutputs>>) -> Result<StepOutputs, EngineError>
 fn serve<O: Ops>(
     load: impl FnOnce() -> Result<RankWorker<O>, EngineError>,
     plans: Receiver<Arc<StepPlan>>,
+    waiting: Waiting,
     send: &dyn Fn(Reply) -> bool,
 ) {
     let mut worker = match load() {
@@ -182,23 +245,12 @@ fn serve<O: Ops>(
     };
     let mut alive = send(Reply::Loaded(Ok(())));
     while alive {
-        let Some(plan) = next(&plans) else { return };
-        alive = send(Reply::Step(worker.step(&plan)));
+        let Ok(plan) = receive(&plans, waiting) else {
+            return;
+        };
+        let begun = Instant::now();
+        alive = send(Reply::Step(begun, worker.step(&plan)));
     }
-}
-
-/// The next plan; none when nobody sends one any more. It mostly comes soon after the last one, and
-/// sooner than a sleeping thread wakes up.
-fn next(plans: &Receiver<Arc<StepPlan>>) -> Option<Arc<StepPlan>> {
-    let begun = Instant::now();
-    while begun.elapsed() < ALERT {
-        match plans.try_recv() {
-            Ok(plan) => return Some(plan),
-            Err(TryRecvError::Empty) => std::thread::yield_now(),
-            Err(TryRecvError::Disconnected) => return None,
-        }
-    }
-    plans.recv().ok()
 }
 
 /// What a panic said.

@@ -1,6 +1,7 @@
 //! `volley bench step`: what a step costs as it is served, host work included.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -81,6 +82,10 @@ struct Row {
     tokens_per_s: f64,
     /// Tokens per step and sequence; on random weights hardly over 1.
     acceptance_length: f64,
+    /// Between the ranks' beginnings of a step, microseconds, median and the slowest in ten.
+    launch_skew_us: [f64; 2],
+    /// From the weights to an engine that is ready, seconds.
+    ready_s: f64,
     /// All prompts, from the first chunk to the first tokens.
     prefill_ms: f64,
     /// Device memory, bytes per second, measured in this run.
@@ -187,7 +192,9 @@ fn measure(
         target,
         drafter: drafter.map(|(checkpoint, _)| checkpoint),
     };
+    let begun = Instant::now();
     let mut meter = Meter::start(&options, sources)?;
+    let ready_s = begun.elapsed().as_secs_f64();
     for &context in &args.context {
         for &sequences in &args.sequences {
             let case = MeterCase {
@@ -205,6 +212,7 @@ fn measure(
             let ranks = args.model.tensor_parallel_size;
             let row = Row {
                 read_bandwidth: bandwidth,
+                ready_s,
                 ..row(method, case, ranks, metered, floor)
             };
             print(&row);
@@ -265,6 +273,7 @@ fn row(
     let Metered {
         prefill_ms,
         mut step_ms,
+        mut skew_us,
         rows,
         tokens,
     } = metered;
@@ -282,6 +291,8 @@ fn row(
         floor_ms,
         tokens_per_s: tokens as f64 / total * 1e3,
         acceptance_length: tokens as f64 / (steps * case.sequences as f64),
+        launch_skew_us: [0.5, 0.9].map(|share| record::quantile(&mut skew_us, share)),
+        ready_s: 0.0,
         prefill_ms,
         read_bandwidth: None,
     }
