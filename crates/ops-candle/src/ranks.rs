@@ -1,8 +1,13 @@
 //! Collectives between ranks that are threads of one process.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use volley_ops::{Error, Result};
+
+/// How long a rank waits for another before the group is given up: longer than any thread of a busy
+/// machine waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One rank's end of the exchange. Dropping it makes the collectives of the others fail.
 pub struct Rank {
@@ -116,8 +121,13 @@ impl Rank {
                 let (rank, ranks) = (self.index, self.count);
                 return Err(Error::RankLost { op, rank, ranks });
             }
-            let waiting = self.shared.changed.wait(round);
-            round = waiting.unwrap_or_else(PoisonError::into_inner);
+            let waiting = self.shared.changed.wait_timeout(round, PATIENCE);
+            let (waited, late) = waiting.unwrap_or_else(PoisonError::into_inner);
+            round = waited;
+            if late.timed_out() {
+                round.lost = true;
+                self.shared.changed.notify_all();
+            }
         }
         Ok(round)
     }
