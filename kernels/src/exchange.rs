@@ -75,6 +75,8 @@ pub struct Exchange {
     wires: Arc<Wires>,
     state: Memory,
     wiring: Wiring,
+    /// Most blocks of a sum: what runs at the same time on every rank.
+    blocks: usize,
     /// Sums of so many bytes and more are the library's.
     library_from: usize,
 }
@@ -98,6 +100,11 @@ impl Exchange {
             mailboxes: drivers.iter().map(mailbox).collect::<Result<_>>()?,
             poison: Memory::on_host(&drivers[0], op, 4)?,
         });
+        let resident = |driver: &Arc<dyn Driver>| {
+            let kernels = [ALL_REDUCE, REDUCE_ADD_RMS_NORM];
+            kernels.map(|kernel| kernel.resident_blocks(&**driver))
+        };
+        let blocks = drivers.iter().flat_map(resident).min().unwrap_or(1);
         let end = |(rank, driver): (usize, &Arc<dyn Driver>)| {
             Ok(Self {
                 driver: Arc::clone(driver),
@@ -106,6 +113,7 @@ impl Exchange {
                 wires: Arc::clone(&wires),
                 state: zeroed(driver, STATE_BYTES)?,
                 wiring,
+                blocks,
                 library_from: usize::MAX,
             })
         };
@@ -190,8 +198,7 @@ impl Exchange {
             );
         }
         self.check(op)?;
-        let driver = &*self.driver;
-        let blocks = kernel.resident_blocks(driver);
+        let (driver, blocks) = (&*self.driver, self.blocks);
         let most = self.rows_at_once(op, 2 * width)?;
         for first in (0..rows).step_by(most) {
             let rows = most.min(rows - first);

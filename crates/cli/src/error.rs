@@ -58,6 +58,11 @@ impl Error {
         }
     }
 
+    /// Whether the engine ended by itself.
+    pub fn is_engine_lost(&self) -> bool {
+        matches!(self, Self::Server(volley_server::Error::EngineLost(_)))
+    }
+
     /// Whether the reader of our output has gone, as `head` does.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == std::io::ErrorKind::BrokenPipe)

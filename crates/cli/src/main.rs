@@ -17,8 +17,21 @@ mod serve;
 mod terminal;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use args::Command;
+
+/// How long a process that has lost its engine may take to end.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Ends the process the hard way if it does not end by itself: what a lost rank was doing in the driver
+/// may hold up the driver's own end.
+fn cut_short() {
+    std::thread::spawn(|| {
+        std::thread::sleep(FAREWELL);
+        std::process::abort();
+    });
+}
 
 fn main() -> ExitCode {
     let result = match args::parse().command {
@@ -36,6 +49,9 @@ fn main() -> ExitCode {
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("volley: {error}");
+            if error.is_engine_lost() {
+                cut_short();
+            }
             error.exit_code()
         }
     }
