@@ -3,7 +3,7 @@
 use volley_kernels::{Cuda, CudaOps, Limits};
 
 use crate::plan::Room;
-use crate::{EngineError, EngineOptions, GpuReport, Sources, plan};
+use crate::{EngineError, EngineOptions, GpuReport, LinkReport, LinkSpeed, Sources, plan};
 
 /// Operations of all ranks, one on each GPU, and the options with as many cache blocks as the
 /// memory holds. Nothing is loaded before the plan has been told and found to fit.
@@ -79,4 +79,28 @@ pub(crate) fn gpus() -> Result<Vec<GpuReport>, EngineError> {
         });
     }
     Ok(gpus)
+}
+
+/// How the GPUs reach each other, measured.
+pub(crate) fn links() -> Result<Option<LinkReport>, EngineError> {
+    let count = Cuda::count()?;
+    if count < 2 {
+        return Ok(None);
+    }
+    let open = |ordinal| Cuda::new(ordinal, 1 << 16);
+    let gpus: Vec<Cuda> = (0..count).map(open).collect::<Result<_, _>>()?;
+    let mut speeds = Vec::new();
+    for (from, sender) in gpus.iter().enumerate() {
+        for (to, receiver) in gpus.iter().enumerate().filter(|&(to, _)| to != from) {
+            let speed = sender.speed_to(receiver)?;
+            speeds.push(LinkSpeed { from, to, speed });
+        }
+    }
+    drop(gpus);
+    let all: Vec<usize> = (0..count).collect();
+    let (_, report) = CudaOps::on_gpus(&all, Limits::default(), true)?;
+    Ok(Some(LinkReport {
+        speeds,
+        sums: report.to_string(),
+    }))
 }

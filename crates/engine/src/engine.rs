@@ -17,8 +17,8 @@ use crate::scheduler::Scheduler;
 use crate::warm::warm_up;
 use crate::worker::RankWorker;
 use crate::{
-    DeviceKind, EngineError, EngineHandle, EngineOptions, EngineStats, GpuReport, Sources, Stop,
-    cpu,
+    DeviceKind, EngineError, EngineHandle, EngineOptions, EngineStats, GpuReport, LinkReport,
+    Sources, Stop, cpu,
 };
 
 /// Starts engines.
@@ -157,6 +157,14 @@ fn ranks_on<O: Ops + Send + 'static>(
 pub fn gpus() -> Result<Vec<GpuReport>, EngineError> {
     #[cfg(feature = "cuda")]
     return cuda::gpus();
+    #[cfg(not(feature = "cuda"))]
+    Err(without_cuda())
+}
+
+/// How the machine's GPUs reach each other; none if there is but one.
+pub fn links() -> Result<Option<LinkReport>, EngineError> {
+    #[cfg(feature = "cuda")]
+    return cuda::links();
     #[cfg(not(feature = "cuda"))]
     Err(without_cuda())
 }

@@ -39,10 +39,10 @@ pub use api::{
     Usage,
 };
 pub use control::{ClosedBy, Control, RepetitionRule, Thinking};
-pub use engine::{Engine, gpus};
+pub use engine::{Engine, gpus, links};
 pub use handle::EngineHandle;
 pub use kernels::{KernelReport, KernelRow, time_kernels};
-pub use memory::{GpuReport, MemoryPlan};
+pub use memory::{GpuReport, LinkReport, LinkSpeed, MemoryPlan};
 pub use meter::{Meter, MeterCase, Metered};
 pub use options::{DeviceKind, EngineOptions, Sources, Speculation};
 pub use plan::{Room, memory_plan};

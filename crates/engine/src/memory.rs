@@ -25,6 +25,26 @@ pub struct GpuReport {
     pub copy_bandwidth: f64,
 }
 
+/// How the GPUs of this machine reach each other, measured.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct LinkReport {
+    /// Bytes per second of copies from one GPU to another; none where they cannot reach each other.
+    pub speeds: Vec<LinkSpeed>,
+    /// How sums over all of them would go, and the times that the choice rests on.
+    pub sums: String,
+}
+
+/// From one GPU to another.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct LinkSpeed {
+    /// The GPU that sends.
+    pub from: usize,
+    /// The GPU that receives.
+    pub to: usize,
+    /// Bytes per second.
+    pub speed: Option<f64>,
+}
+
 /// Memory of one rank, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryPlan {

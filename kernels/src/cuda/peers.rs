@@ -27,7 +27,7 @@ impl Cuda {
         Ok(Route::Peer)
     }
 
-    fn can_reach(&self, other: &Self) -> Result<bool> {
+    pub(super) fn can_reach(&self, other: &Self) -> Result<bool> {
         let mut can = 0;
         // SAFETY: both are devices, and the pointer is valid.
         let asked = unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device, other.device) };
@@ -35,7 +35,7 @@ impl Cuda {
         Ok(can != 0)
     }
 
-    fn reach(&self, other: &Self) -> Result<()> {
+    pub(super) fn reach(&self, other: &Self) -> Result<()> {
         self.enter()?;
         // SAFETY: both contexts live.
         match unsafe { sys::cuCtxEnablePeerAccess(other.context, 0) } {

@@ -10,6 +10,8 @@ use crate::params::ReadParams;
 
 /// Bytes that are read and copied: many times the cache.
 const PROBE_BYTES: usize = 2 << 30;
+/// Bytes that are copied from one device to another.
+const LINK_BYTES: usize = 256 << 20;
 const REPETITIONS: usize = 7;
 /// Blocks of the reading kernel per multiprocessor.
 const BLOCKS: usize = 8;
@@ -84,6 +86,24 @@ impl Cuda {
         self.free(from);
         self.free(to);
         measured
+    }
+
+    /// Bytes per second that a copy from this device to another takes, if it can reach the other.
+    pub fn speed_to(&self, other: &Self) -> Result<Option<f64>> {
+        if !self.can_reach(other)? {
+            return Ok(None);
+        }
+        self.reach(other)?;
+        let to = other.alloc("probe", LINK_BYTES)?;
+        let measured = self.alloc("probe", LINK_BYTES).and_then(|from| {
+            let speed = self
+                .zero(from, LINK_BYTES)
+                .and_then(|()| self.speed(LINK_BYTES, || self.copy(from, to, LINK_BYTES)));
+            self.free(from);
+            speed
+        });
+        other.free(to);
+        measured.map(Some)
     }
 
     fn speed(&self, bytes: usize, run: impl Fn() -> Result<()>) -> Result<f64> {

@@ -14,7 +14,7 @@ mod step;
 mod svg;
 mod texts;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::error::Result;
 
@@ -59,4 +59,14 @@ pub fn run(args: BenchArgs) -> Result<()> {
         BenchCommand::Step(args) => step::run(&args),
         BenchCommand::Texts(args) => texts::run(&args),
     }
+}
+
+/// Measures the step of a known model on random weights, on so many GPUs, and prints it.
+pub fn step_of(model: &'static str, ranks: usize) -> Result<()> {
+    let ranks = ranks.to_string();
+    let flags = ["step", model, "--load-format", "dummy", "--device", "cuda"];
+    let flags = [&flags[..], &["--tensor-parallel-size", &ranks]].concat();
+    let args = step::Alone::try_parse_from(flags);
+    let args = args.expect("the flags are sound: this is a bug");
+    step::run(&args.step)
 }

@@ -1,7 +1,6 @@
 //! `volley bench step`: what a step costs as it is served, host work included.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -36,6 +35,13 @@ pub struct StepArgs {
     /// Where to write the record.
     #[arg(long, value_name = "PATH")]
     pub json: Option<PathBuf>,
+}
+
+/// The flags by themselves.
+#[derive(Debug, clap::Parser)]
+pub struct Alone {
+    #[command(flatten)]
+    pub step: StepArgs,
 }
 
 /// What is measured.
@@ -84,8 +90,6 @@ struct Row {
     acceptance_length: f64,
     /// Between the ranks' beginnings of a step, microseconds, median and the slowest in ten.
     launch_skew_us: [f64; 2],
-    /// From the weights to an engine that is ready, seconds.
-    ready_s: f64,
     /// All prompts, from the first chunk to the first tokens.
     prefill_ms: f64,
     /// Device memory, bytes per second, measured in this run.
@@ -94,6 +98,14 @@ struct Row {
 
 /// Measures every method, context and number of sequences.
 pub fn run(args: &StepArgs) -> Result<()> {
+    let rows = measure_all(args)?;
+    match &args.json {
+        Some(path) => record::write(path, load::device(args.model.device), &rows),
+        None => Ok(()),
+    }
+}
+
+fn measure_all(args: &StepArgs) -> Result<Vec<Row>> {
     let device = load::device(args.model.device);
     let bandwidth = load::read_bandwidth(device)?;
     if let Some(bandwidth) = bandwidth {
@@ -111,10 +123,7 @@ pub fn run(args: &StepArgs) -> Result<()> {
     for method in methods {
         measure(args, method, bandwidth, &mut rows)?;
     }
-    match &args.json {
-        Some(path) => record::write(path, device, &rows),
-        None => Ok(()),
-    }
+    Ok(rows)
 }
 
 fn measure(
@@ -192,9 +201,7 @@ fn measure(
         target,
         drafter: drafter.map(|(checkpoint, _)| checkpoint),
     };
-    let begun = Instant::now();
     let mut meter = Meter::start(&options, sources)?;
-    let ready_s = begun.elapsed().as_secs_f64();
     for &context in &args.context {
         for &sequences in &args.sequences {
             let case = MeterCase {
@@ -212,7 +219,6 @@ fn measure(
             let ranks = args.model.tensor_parallel_size;
             let row = Row {
                 read_bandwidth: bandwidth,
-                ready_s,
                 ..row(method, case, ranks, metered, floor)
             };
             print(&row);
@@ -292,7 +298,6 @@ fn row(
         tokens_per_s: tokens as f64 / total * 1e3,
         acceptance_length: tokens as f64 / (steps * case.sequences as f64),
         launch_skew_us: [0.5, 0.9].map(|share| record::quantile(&mut skew_us, share)),
-        ready_s: 0.0,
         prefill_ms,
         read_bandwidth: None,
     }
