@@ -13,9 +13,6 @@ constexpr int THREADS = 640;
 // Units of 16 bytes of a row that a thread holds.
 constexpr int UNITS = 2;
 constexpr int BUFFERS = 3;
-// Rows that a block sends before it waits for the first: many enough to keep the link busy, few enough
-// that what comes is summed while the rest is sent.
-constexpr int AHEAD = 2;
 
 struct ExchangeState {
     unsigned buffer;
@@ -167,22 +164,8 @@ DEVICE float sum_of_block(float x, ExchangeShared &shared) {
     return sum;
 }
 
-// Sends this block's next row, if there is one.
-DEVICE void send_row(const ReduceParams &p, long long slot, int &row) {
-    if (row >= p.rows) return;
-    const int units = p.width / 8;
-    const long long first = (long long)row * units;
-#pragma unroll
-    for (int k = 0; k < UNITS; k++) {
-        const int i = thread_index() + k * THREADS;
-        if (i < units) send(p.exchange, slot + first + i, load<Bytes16>(p.x, first + i));
-    }
-    row += grid_x();
-}
-
-// Rows block by block, some sent before the first is waited for; all blocks run at the same time, and
-// those of all ranks take the same rows in the same order. Without a norm, out is the sum; with one,
-// residual += sum and out is the norm of the residual as stored.
+// Rows block by block, all sent before any is waited for; all blocks run at the same time. Without a
+// norm, out is the sum; with one, residual += sum and out is the norm of the residual as stored.
 template <bool norm>
 DEVICE void reduce_rows(const ReduceParams &p) {
     const Exchange &e = p.exchange;
@@ -196,13 +179,18 @@ DEVICE void reduce_rows(const ReduceParams &p) {
     wait_for_earlier();
     const Turn turn = begin(e);
     const long long mine = slot(e, turn.buffer, e.rank);
-    int next = block_x();
-    for (int i = 0; i < AHEAD; i++) send_row(p, mine, next);
+    for (int row = block_x(); row < p.rows; row += grid_x()) {
+        const long long first = (long long)row * units;
+#pragma unroll
+        for (int k = 0; k < UNITS; k++) {
+            const int i = thread + k * THREADS;
+            if (i < units) send(e, mine + first + i, load<Bytes16>(p.x, first + i));
+        }
+    }
     clear(e, turn);
 
     Patience patience;
     for (int row = block_x(); row < p.rows; row += grid_x()) {
-        send_row(p, mine, next);
         const long long first = (long long)row * units;
         float squares = 0.0f;
 #pragma unroll
