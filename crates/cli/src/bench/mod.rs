@@ -11,6 +11,7 @@ mod serve;
 mod simulate;
 mod start;
 mod step;
+mod streams;
 mod svg;
 mod texts;
 
@@ -45,6 +46,8 @@ pub enum BenchCommand {
     Start(Box<start::StartArgs>),
     /// Milliseconds per step as served, against the least that memory allows.
     Step(Box<step::StepArgs>),
+    /// Many requests at once on one engine: throughput, and how long streams wait.
+    Streams(Box<streams::StreamsArgs>),
 }
 
 /// Runs one measurement.
@@ -58,6 +61,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
         BenchCommand::Start(args) => start::run(&args),
         BenchCommand::Step(args) => step::run(&args),
         BenchCommand::Texts(args) => texts::run(&args),
+        BenchCommand::Streams(args) => streams::run(&args),
     }
 }
 
