@@ -12,8 +12,13 @@ const MEMORY: usize = 32;
 /// Steps with chunks whose strain is remembered. One in so many may go beyond all others, and
 /// the ceiling is kept by 99 of 100.
 const STRAINS: usize = 256;
-/// Of these, the latest ones, which count without exception.
+/// With so few of them all count.
+const FEW: usize = 32;
+/// The latest ones count without exception.
 const LATEST: usize = 8;
+/// What older ones count at most. A step that took longer was held up by something that would
+/// have held a small one up, too: the first pass of a shape, another program.
+const MOST: f64 = 2.0;
 /// Tokens before a chunk that make it at most twice as dear as one without. Attention grows with
 /// them, the rest does not.
 const DOUBLING: f64 = 1024.0;
@@ -37,6 +42,17 @@ pub(crate) struct Pace {
     mixed: VecDeque<Step>,
     /// Measured costs of steps with chunks by their prices, the latest first.
     strains: VecDeque<f64>,
+    /// Chunks that were begun, and are not known to be done.
+    begun: Begun,
+}
+
+/// Passes whose outputs nobody has waited for: a GPU works on them while the next one is planned.
+#[derive(Clone, Copy, Debug, Default)]
+struct Begun {
+    passes: usize,
+    tokens: usize,
+    past: usize,
+    ms: f64,
 }
 
 /// Work of one step, and what it took.
@@ -82,6 +98,7 @@ impl Pace {
             chunks: VecDeque::new(),
             mixed: VecDeque::new(),
             strains: VecDeque::new(),
+            begun: Begun::default(),
         }
     }
 
@@ -108,9 +125,35 @@ impl Pace {
     }
 
     /// Takes in what a step of `rows` decode rows and `tokens` prompt tokens cost, the furthest of
-    /// them behind `past` others.
-    pub fn record(&mut self, rows: usize, tokens: usize, past: usize, took: Duration) {
-        let took = took.as_secs_f64() * 1e3;
+    /// them behind `past` others. Without outputs that had to be waited for, it may only have
+    /// begun: then the next one with some tells the mean of both.
+    pub fn record(
+        &mut self,
+        rows: usize,
+        tokens: usize,
+        past: usize,
+        took: Duration,
+        outputs: bool,
+    ) {
+        let before = std::mem::take(&mut self.begun);
+        if before.passes > 0 && rows > 0 {
+            return;
+        }
+        let all = Begun {
+            passes: before.passes + 1,
+            tokens: before.tokens + tokens,
+            past: before.past.max(past),
+            ms: before.ms + took.as_secs_f64() * 1e3,
+        };
+        if outputs {
+            let (tokens, took) = (all.tokens / all.passes, all.ms / all.passes as f64);
+            self.learn(rows, tokens, all.past, took);
+        } else {
+            self.begun = all;
+        }
+    }
+
+    fn learn(&mut self, rows: usize, tokens: usize, past: usize, took: f64) {
         if tokens > 0
             && let Some(price) = self.price_of(rows, tokens, past)
         {
@@ -130,18 +173,19 @@ impl Pace {
         remember(steps, step, MEMORY);
     }
 
-    /// How far steps go beyond their prices, but for one in [`STRAINS`] that is not of the latest.
+    /// How far steps go beyond their prices: the latest ones, and but for the worst all others.
     fn strain(&self) -> f64 {
         let (mut most, mut second) = (1.0f64, 1.0f64);
         for &strain in &self.strains {
             second = second.max(strain.min(most));
             most = most.max(strain);
         }
-        if self.strains.len() < STRAINS {
-            return most;
-        }
+        let usual = match self.strains.len() {
+            0..FEW => most,
+            _ => second,
+        };
         let latest = self.strains.iter().take(LATEST);
-        latest.fold(second, |most, &strain| most.max(strain))
+        latest.fold(usual.min(MOST), |most, &strain| most.max(strain))
     }
 
     /// Price of a step in milliseconds; none before anything like it was measured.
@@ -203,6 +247,8 @@ mod tests {
         /// How much dearer a step can be by chance, and how often it is half as dear again.
         noise: f64,
         jolts: f64,
+        /// What the first chunk of each power of two takes besides.
+        first_ms: f64,
     }
 
     impl Device {
@@ -228,14 +274,23 @@ mod tests {
             self.cost_ms(rows, tokens, past) * chance * jolt
         }
 
-        /// Steps of a stream of `rows` rows beside a prompt of `len` tokens, in milliseconds.
+        /// Steps of a stream of `rows` rows beside a prompt of `len` tokens, in milliseconds; with
+        /// seed 0 the first ones ever.
         fn read(&self, pace: &mut Pace, rows: usize, len: usize, seed: u64) -> Vec<f64> {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let (mut past, mut steps) = (0, Vec::new());
+            let mut shapes = match seed {
+                0 => Vec::new(),
+                _ => (0..16).collect(),
+            };
             while past < len {
                 let tokens = pace.budget(rows, past, 2048).min(len - past);
-                let took = self.step(rows, tokens, past, &mut rng);
-                pace.record(rows, tokens, past, ms(took));
+                let mut took = self.step(rows, tokens, past, &mut rng);
+                if !shapes.contains(&tokens.ilog2()) {
+                    shapes.push(tokens.ilog2());
+                    took += self.first_ms;
+                }
+                pace.record(rows, tokens, past, ms(took), true);
                 steps.push(took);
                 past += tokens;
             }
@@ -259,6 +314,7 @@ mod tests {
             doubling: 50_000.0,
             noise: 0.05,
             jolts: 0.002,
+            first_ms: 150.0,
         },
         // A processor: rows are all there is to it, and attention soon costs most.
         Device {
@@ -267,6 +323,7 @@ mod tests {
             doubling: 1200.0,
             noise: 0.1,
             jolts: 0.01,
+            first_ms: 0.0,
         },
         // The same with other work beside it.
         Device {
@@ -275,6 +332,7 @@ mod tests {
             doubling: 1200.0,
             noise: 0.6,
             jolts: 0.05,
+            first_ms: 0.0,
         },
         // Everything is as expected.
         Device {
@@ -283,6 +341,7 @@ mod tests {
             doubling: f64::INFINITY,
             noise: 0.0,
             jolts: 0.0,
+            first_ms: 0.0,
         },
     ];
 
@@ -295,7 +354,7 @@ mod tests {
                 let mut rng = ChaCha8Rng::seed_from_u64(seed);
                 for _ in 0..20 {
                     let alone = device.step(16, 0, 0, &mut rng);
-                    pace.record(16, 0, 0, ms(alone));
+                    pace.record(16, 0, 0, ms(alone), true);
                 }
                 steps.extend(device.read(&mut pace, 16, device.longest(), seed));
             }
@@ -311,11 +370,11 @@ mod tests {
     fn an_overrun_makes_the_next_chunk_smaller_and_is_forgotten() {
         let device = DEVICES[3];
         let mut pace = pace();
-        pace.record(16, 0, 0, ms(device.cost_ms(16, 0, 0)));
+        pace.record(16, 0, 0, ms(device.cost_ms(16, 0, 0)), true);
         device.read(&mut pace, 16, 100_000, 1);
         let settled = pace.budget(16, 0, 4096);
         assert!((700..=900).contains(&settled), "{settled} tokens");
-        pace.record(16, settled, 0, ms(2.0 * CEILING_MS));
+        pace.record(16, settled, 0, ms(2.0 * CEILING_MS), true);
         let next = pace.budget(16, 0, 4096);
         assert!(next < settled / 2, "{next} tokens");
         device.read(&mut pace, 16, 200_000, 2);
@@ -325,29 +384,51 @@ mod tests {
     #[test]
     fn a_prompt_gets_on_however_slow_the_streams_are() {
         let mut pace = pace();
-        pace.record(16, 0, 0, ms(5.0 * CEILING_MS));
+        pace.record(16, 0, 0, ms(5.0 * CEILING_MS), true);
         assert_eq!(pace.budget(16, 0, 4096), LEAST);
         assert_eq!(pace.budget(16, 0, 8), 8);
-        pace.record(16, 16, 0, ms(1e6));
+        pace.record(16, 16, 0, ms(1e6), true);
         assert_eq!(pace.budget(16, 16, 4096), LEAST);
     }
 
     #[test]
     fn tokens_before_a_chunk_are_paid_for() {
         let mut pace = pace();
-        pace.record(1, 0, 0, ms(1.0));
-        pace.record(0, 512, 0, ms(60.0));
+        pace.record(1, 0, 0, ms(1.0), true);
+        pace.record(0, 512, 0, ms(60.0), true);
         let (near, far) = (pace.budget(1, 0, 4096), pace.budget(1, 30_000, 4096));
         assert!(near > 512, "{near} tokens");
         assert_eq!(far, LEAST);
-        pace.record(1, LEAST, 30_000, ms(3.0));
+        pace.record(1, LEAST, 30_000, ms(3.0), true);
         assert!(pace.budget(1, 30_000, 4096) > 400);
+    }
+
+    /// A GPU that has only begun a chunk says nothing of what it costs.
+    #[test]
+    fn chunks_that_nobody_waits_for_are_measured_together() {
+        let mut pace = pace();
+        pace.record(1, 0, 0, ms(13.0), true);
+        for chunk in 0..7 {
+            pace.record(0, 2048, 2048 * chunk, ms(10.0), false);
+        }
+        assert!(pace.budget(1, 0, 4096) < 100);
+        // The last one takes as long as all that was begun.
+        pace.record(0, 2048, 2048 * 7, ms(8.0 * 200.0 - 70.0), true);
+        let budget = pace.budget(1, 2048 * 7, 4096);
+        assert_eq!(budget, LEAST);
+        pace.record(1, budget, 0, ms(28.0), true);
+        assert!((40..60).contains(&pace.budget(1, 0, 4096)));
+        // Nor does a step that has to wait for one before it.
+        pace.record(0, 2048, 0, ms(10.0), false);
+        pace.record(1, 0, 0, ms(203.0), true);
+        pace.record(1, 0, 0, ms(14.0), true);
+        assert!((40..60).contains(&pace.budget(1, 0, 4096)));
     }
 
     #[test]
     fn without_streams_or_ceiling_a_step_is_full() {
         let mut slow = pace();
-        slow.record(0, 10, 0, Duration::from_secs(1));
+        slow.record(0, 10, 0, Duration::from_secs(1), true);
         assert_eq!(slow.budget(0, 0, 256), 256);
         assert_eq!(Pace::new(None).budget(9, 0, 256), 256);
         assert_eq!(pace().budget(9, 0, 256), FIRST);

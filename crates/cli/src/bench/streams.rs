@@ -116,8 +116,11 @@ pub fn run(args: &StreamsArgs) -> Result<()> {
     };
     let (options, sources) = load::unloaded(&args.model, scheduling)?;
     let longest = args.context.max(args.beside.unwrap_or(0)) + 2 * args.tokens.max(1024);
+    let max_model_len = args.model.max_model_len.unwrap_or(longest);
     let options = EngineOptions {
-        max_model_len: Some(args.model.max_model_len.unwrap_or(longest)),
+        max_model_len: Some(max_model_len),
+        // So much is what all of them take: nobody gives way. A GPU gives all of its memory.
+        cache_blocks: Some(most * ((args.context + args.tokens) / 16 + 8) + max_model_len / 16 + 8),
         ..options
     };
     let device = options.device;

@@ -96,6 +96,11 @@ impl Schedule {
         }
     }
 
+    /// Whether a check takes no time beside a step: not that of a GPU's whole memory.
+    pub fn is_quick_to_check(&self) -> bool {
+        self.limits.cache.blocks <= 2048
+    }
+
     /// Every block and slot has its one place; nothing can be trusted any more if not.
     pub fn check_integrity(&self) -> Result<(), String> {
         let tables = self.running.iter().map(|running| &running.table);

@@ -48,7 +48,9 @@ impl Schedule {
         let &StepLoad {
             rows, tokens, past, ..
         } = load;
-        self.pace.record(rows, tokens, past, took);
+        let said = |update: &SlotUpdate| !update.tokens.is_empty();
+        let waited = outputs.updates.iter().any(said);
+        self.pace.record(rows, tokens, past, took, waited);
         if let Some((kind, sequences)) = load.kind {
             let rows = outputs.updates.iter().map(|update| 1 + update.drafted);
             let ms = took.as_secs_f64() * 1e3;

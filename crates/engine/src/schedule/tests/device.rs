@@ -103,9 +103,10 @@ impl Device {
         assert_eq!(slot.committed, past);
         let salt = &slot.request.as_ref().unwrap().cache_salt;
         assert_eq!(slot.state, mark(salt, &slot.text[..past]), "states");
-        for at in 0..past {
-            let held = self.blocks[self.place(blocks, at)];
-            assert_eq!(held, mark(salt, &slot.text[..=at]), "token {at}");
+        let mut expected = mark(salt, &[]);
+        for (at, &token) in slot.text[..past].iter().enumerate() {
+            expected = fold(expected, token);
+            assert_eq!(self.blocks[self.place(blocks, at)], expected, "token {at}");
         }
     }
 
@@ -116,20 +117,19 @@ impl Device {
     /// Commits the next `rows` tokens of a sequence; `drafts` rows in all were written.
     fn commit(&mut self, index: usize, blocks: &[u32], rows: usize, written: usize) {
         let slot = &self.slots[index];
-        let salt = &slot.request.as_ref().unwrap().cache_salt;
+        let (mut state, past) = (slot.state, slot.committed);
         for row in 0..written {
-            let at = slot.committed + row;
-            let mark = match row < rows {
-                true => mark(salt, &slot.text[..=at]),
+            let place = self.place(blocks, past + row);
+            self.blocks[place] = match row < rows {
+                true => {
+                    state = fold(state, self.slots[index].text[past + row]);
+                    state
+                }
                 false => u64::MAX,
             };
-            let place = self.place(blocks, at);
-            self.blocks[place] = mark;
         }
-        let end = slot.committed + rows;
-        let state = mark(salt, &slot.text[..end]);
         let slot = &mut self.slots[index];
-        (slot.state, slot.committed) = (state, end);
+        (slot.state, slot.committed) = (state, past + rows);
     }
 
     fn prefill(&mut self, chunk: &PrefillChunk) -> SlotUpdate {

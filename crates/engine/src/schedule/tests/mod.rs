@@ -1,6 +1,7 @@
 //! Random lives of a schedule against a device that knows what everyone should read and hear.
 
 mod device;
+mod memory;
 
 use std::sync::{Mutex, OnceLock};
 
@@ -13,11 +14,11 @@ use volley_speculate::{Method, SamplingParams};
 
 use super::*;
 use crate::handle::{Heartbeat, Queue};
+use crate::step::StepPlan;
 use crate::{
     Control, EngineError, EngineInfo, EngineStats, Request, RequestUpdate, SpeculateOptions,
 };
 
-const LONGEST: usize = 64;
 const QUEUE: usize = 12;
 const LIMITS: SchedulerLimits = SchedulerLimits {
     cache: CacheSizes {
@@ -27,7 +28,7 @@ const LIMITS: SchedulerLimits = SchedulerLimits {
         checkpoints: 5,
     },
     checkpoint_interval: 16,
-    max_model_len: LONGEST,
+    max_model_len: 64,
     prefill_chunk: 12,
     drafts: DraftLimits {
         method: Method::Dflash,
@@ -46,11 +47,13 @@ struct Client {
     request: Request,
     updates: Receiver<RequestUpdate>,
     heard: Vec<u32>,
+    expected: Vec<u32>,
 }
 
 struct World {
     schedule: Schedule,
     device: Device,
+    cost: fn(&StepPlan) -> Duration,
     clock: Duration,
     rng: ChaCha8Rng,
     clients: Vec<Client>,
@@ -69,8 +72,17 @@ struct Counts {
     failed: u64,
 }
 
+fn decode_rows(plan: &StepPlan) -> usize {
+    let decode = plan.decode.iter();
+    decode.map(|step| 1 + step.draft.most_drafts()).sum()
+}
+
+fn prompt_tokens(plan: &StepPlan) -> usize {
+    plan.prefill.iter().map(|chunk| chunk.len).sum()
+}
+
 impl World {
-    fn new(seed: u64, limits: SchedulerLimits) -> Self {
+    fn new(seed: u64, limits: SchedulerLimits, queue: usize) -> Self {
         let info = EngineInfo {
             max_model_len: limits.max_model_len,
             vocab_size: VOCAB as usize,
@@ -87,11 +99,12 @@ impl World {
             }),
             stopped: OnceLock::new(),
             heartbeat: Heartbeat::new(Duration::from_secs(60)),
-            queue: Queue::new(QUEUE),
+            queue: Queue::new(queue),
         });
         Self {
             schedule: Schedule::new(shared, limits, Policy::default()),
             device: Device::new(limits.cache),
+            cost: |plan| Duration::from_millis((decode_rows(plan) + prompt_tokens(plan)) as u64),
             clock: Duration::ZERO,
             rng: ChaCha8Rng::seed_from_u64(seed),
             clients: Vec::new(),
@@ -129,7 +142,7 @@ impl World {
         let mut prompt = before[..shared].to_vec();
         let more = rng.random_range(1..=24);
         prompt.extend((0..more).map(|_| rng.random_range(1..VOCAB)));
-        prompt.truncate(LONGEST - 1);
+        prompt.truncate(LIMITS.max_model_len - 1);
         if self.prompts.len() > 8 {
             self.prompts.swap_remove(rng.random_range(0..8));
         }
@@ -169,10 +182,12 @@ impl World {
                     updates: sender,
                 };
                 self.schedule.queue(submission, self.clock);
+                let expected = answer(&request, self.schedule.limits.max_model_len);
                 self.clients.push(Client {
                     request,
                     updates,
                     heard: Vec::new(),
+                    expected,
                 });
                 self.counts.sent += 1;
             }
@@ -206,10 +221,7 @@ impl World {
             self.schedule.fail_running(&error);
         } else {
             let outputs = self.device.step(&plan);
-            let rows = plan.decode.iter().map(|step| 1 + step.draft.most_drafts());
-            let tokens = plan.prefill.iter().map(|chunk| chunk.len);
-            let work = rows.sum::<usize>() + tokens.sum::<usize>();
-            let took = Duration::from_micros(1000 * work as u64 + self.rng.random_range(0..500));
+            let took = (self.cost)(&plan) + Duration::from_micros(self.rng.random_range(0..500));
             self.clock += took;
             self.schedule.take(&load, outputs, took);
         }
@@ -220,18 +232,17 @@ impl World {
     fn hear(&mut self) {
         let counts = &mut self.counts;
         self.clients.retain_mut(|client| {
-            let expected = answer(&client.request, LONGEST);
             while let Ok(update) = client.updates.try_recv() {
                 client.heard.extend(&update.tokens);
-                assert!(expected.starts_with(&client.heard), "another text");
+                assert!(client.expected.starts_with(&client.heard), "another text");
                 let Some(terminal) = update.terminal else {
                     continue;
                 };
                 match terminal.stop {
                     Stop::Failed(_) => counts.failed += 1,
                     Stop::Token(_) | Stop::Length => {
-                        assert_eq!(client.heard, expected);
-                        assert_eq!(terminal.usage.completion_tokens, expected.len());
+                        assert_eq!(client.heard, client.expected);
+                        assert_eq!(terminal.usage.completion_tokens, client.heard.len());
                         counts.answered += 1;
                     }
                     stop => panic!("ended by {stop:?}"),
@@ -292,7 +303,7 @@ fn nothing_is_lost_mixed_up_or_starved() {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut sums = [0; 7];
     for _ in 0..100 {
-        let mut world = World::new(rng.random(), limits(&mut rng));
+        let mut world = World::new(rng.random(), limits(&mut rng), QUEUE);
         for _ in 0..1000 {
             world.act();
         }
