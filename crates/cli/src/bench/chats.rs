@@ -22,6 +22,9 @@ pub struct Chat {
     /// Declared tools as in the API.
     #[serde(default)]
     pub tools: Value,
+    /// How tools are chosen, as in the API.
+    #[serde(default)]
+    pub tool_choice: Value,
     /// Whether the model thinks first.
     #[serde(default = "yes")]
     pub enable_thinking: bool,
@@ -110,6 +113,7 @@ pub fn body(chat: &Chat, temperature: f32, max_tokens: usize) -> Value {
     });
     if !chat.tools.is_null() {
         body["tools"] = chat.tools.clone();
+        body["tool_choice"] = chat.tool_choice.clone();
     }
     body
 }
