@@ -1,4 +1,4 @@
-"""Drives the agents and judges what the server is responsible for. Usage: drive.py BINARY WORK [AGENT...]
+"""Drives the agents and judges what the server is responsible for. Usage: drive.py BINARY WORK [AGENT[:hello|:tools]...]
 
 Each agent gets a home, a project and a server of its own. First it greets the demo pair, which
 reads the agent's whole prompt and answers in its own words. Then it is asked to write a file and to
@@ -190,7 +190,7 @@ def run(binary, model, folder, start, text, flags):
             "LANG": "C.UTF-8", "TERM": "dumb", **variables,
         }
         done = subprocess.run(
-            command, cwd=project, env=environment, stdin=subprocess.DEVNULL, timeout=600,
+            command, cwd=project, env=environment, stdin=subprocess.DEVNULL, timeout=1200,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         seconds = time.monotonic() - begin
@@ -211,22 +211,23 @@ def only_good(statuses):
     return bool(statuses) and all(status.startswith("2") for status in statuses)
 
 
-def drive(binary, model, work, name):
+def reused(folder):
+    """Shares of the prompts that were not computed again, of the answers to requests with tools."""
+    log = (folder / "server.log").read_text()
+    counts = re.findall(r"answered .*?prompt_tokens=(\d+) cached_tokens=(\d+)", log)
+    return [int(cached) / int(prompt) for prompt, cached in counts if int(prompt) > 5000]
+
+
+def drive(binary, model, work, name, only):
     start, write, show = AGENTS[name]
     packages = work / "packages/node_modules"
     version = json.loads((packages / {
         "qwen": "@qwen-code/qwen-code", "codex": "@openai/codex", "opencode": "opencode-ai",
         "claude": "@anthropic-ai/claude-code",
     }[name] / "package.json").read_text())["version"]
-    hello = work / f"{name}-hello"
-    done, requests, statuses, seconds = run(binary, model, hello, start, GREETING, [])
-    sizes = [len(json.dumps(request)) for request in requests]
-    print(f"{name} {version}, greeting: statuses {statuses}, bodies of {sizes} bytes, {seconds:.0f} s")
-    good = judge(f"{name} {version}, greeting", {
-        "exit code": done.returncode == 0,
-        "statuses": only_good(statuses),
-        "the answer is shown": "Hello! I am fine" in done.stdout or "I am sorry" in done.stdout,
-    })
+    good = only == "tools" or greet(binary, model, work, name, version, start)
+    if only == "hello":
+        return good
 
     folder = work / name
     project = folder / "project"
@@ -241,22 +242,40 @@ def drive(binary, model, work, name):
     note = project / "note.txt"
     text = json.dumps(requests, ensure_ascii=False)
     in_json = json.dumps(WORDS, ensure_ascii=False)[1:-1]
-    print(f"{name} {version}, tools: statuses {statuses}, {len(requests)} requests, {seconds:.0f} s")
+    shares = reused(folder)
+    print(f"{name} {version}, tools: statuses {statuses}, {len(requests)} requests, {seconds:.0f} s, "
+          f"of the prompts in the cache: {', '.join(f'{share:.1%}' for share in shares)}")
     return judge(f"{name} {version}, tools", {
         "exit code": done.returncode == 0,
         "statuses": only_good(statuses),
         "streamed": all(request.get("stream") for request in requests),
         "the file is written": note.exists() and note.read_text().strip() == WORDS,
         "the call's result comes back": in_json in text and "note.txt" in text,
+        "each prompt goes on from the one before": sum(share > 0.95 for share in shares) >= 2,
         "the last answer is shown": DONE in done.stdout,
     }) and good
+
+
+def greet(binary, model, work, name, version, start):
+    hello = work / f"{name}-hello"
+    done, requests, statuses, seconds = run(binary, model, hello, start, GREETING, [])
+    sizes = [len(json.dumps(request)) for request in requests]
+    print(f"{name} {version}, greeting: statuses {statuses}, bodies of {sizes} bytes, {seconds:.0f} s")
+    return judge(f"{name} {version}, greeting", {
+        "exit code": done.returncode == 0,
+        "statuses": only_good(statuses),
+        "the answer is shown": "Hello! I am fine" in done.stdout or "I am sorry" in done.stdout,
+    })
 
 
 def main():
     binary, work, *names = sys.argv[1:]
     work = pathlib.Path(work).resolve()
     model = long_context(work)
-    results = [drive(binary, model, work, name) for name in names or AGENTS]
+    results = []
+    for name in names or AGENTS:
+        name, _, only = name.partition(":")
+        results.append(drive(binary, model, work, name, only))
     sys.exit(not all(results))
 
 

@@ -2,7 +2,7 @@
 # Coding agents against volley, headless, in a network namespace with nothing but loopback: each
 # says hello to the demo pair, then works through a tool loop of recorded answers. Takes about ten
 # minutes, and root or user namespaces; not in CI.
-# Usage: run.sh BINARY [AGENT...]
+# Usage: run.sh BINARY [AGENT[:hello|:tools]...]
 set -euo pipefail
 if [ $# -lt 1 ] || [ ! -x "$1" ]; then
     echo "usage: $0 BINARY [AGENT...]" >&2

@@ -6,6 +6,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Server, user};
@@ -21,6 +22,7 @@ struct Canary {
     server: Server,
     body: Value,
     expected: Value,
+    songs: AtomicUsize,
 }
 
 impl Canary {
@@ -33,14 +35,49 @@ impl Canary {
             server,
             body,
             expected,
+            songs: AtomicUsize::new(0),
         }
     }
 
-    /// Fails unless the server is as it was.
+    /// Fails unless the server is as it was: every other time by a streamed answer.
     fn sings(&self, after: &str) {
-        let answer = self.server.chat_ok(self.body.clone());
-        assert_eq!(answer["choices"], self.expected, "after {after}");
+        if self.songs.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+            let answer = self.server.chat_ok(self.body.clone());
+            assert_eq!(answer["choices"], self.expected, "after {after}");
+        } else {
+            let chunks = self.server.stream(self.body.clone());
+            let deltas = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
+            let text: String = deltas
+                .filter_map(|d| d["reasoning_content"].as_str())
+                .collect();
+            let expected = &self.expected[0]["message"]["reasoning_content"];
+            assert_eq!(text, expected.as_str().unwrap(), "after {after}");
+        }
         self.server.settles();
+    }
+
+    /// Sends a body, streamed and not, that gets one of these statuses.
+    fn gets(&self, path: &str, mut body: Value, statuses: &[u16]) {
+        for stream in [false, true] {
+            body["stream"] = stream.into();
+            let shown: String = body.to_string().chars().take(200).collect();
+            let answer = self.server.post(path, &body.to_string());
+            assert!(
+                statuses.contains(&answer.status),
+                "{path} {shown}: {}",
+                answer.body
+            );
+            if answer.status == 200 && stream {
+                assert!(
+                    !answer.body.contains("\"error\":{"),
+                    "{path} {shown}: {}",
+                    answer.body
+                );
+            } else {
+                answer.json();
+            }
+            self.sings(&shown);
+        }
     }
 
     /// Sends a body that must be refused with 400 at `param` in less than the time of an answer.
@@ -340,6 +377,252 @@ fn tools_and_histories_that_mean_harm() {
         let answer = canary.server.post(CHAT, &body.to_string());
         assert_eq!(answer.status, 200, "{}", answer.body);
         canary.sings("a history");
+    }
+}
+
+/// B60, B62, B63: formats without sense, beyond what can be held, or said in odd ways.
+#[test]
+fn formats_that_mean_harm() {
+    let canary = Canary::new(&[]);
+    let schema = |schema: Value| {
+        let format = json!({"name": "x", "strict": true, "schema": schema});
+        json!({"response_format": {"type": "json_schema", "json_schema": format}})
+    };
+    let options: Vec<String> = (0..2_000).map(|index| format!("v{index}")).collect();
+    let deep = (0..60).fold(
+        json!({}),
+        |inner, _| json!({"type": "array", "items": inner}),
+    );
+    for (fields, statuses) in [
+        (schema(json!({"type": "hiccup"})), &[400][..]),
+        (schema(json!({"type": 123})), &[400]),
+        (schema(json!(123)), &[400]),
+        (schema(json!("")), &[400]),
+        (schema(json!({"$ref": "#/nowhere"})), &[400]),
+        (schema(json!({"type": "string", "pattern": "("})), &[400]),
+        (
+            schema(json!({"type": "integer", "minimum": 2, "maximum": 1})),
+            &[400],
+        ),
+        (schema(json!({"not": {}})), &[400]),
+        (schema(json!({"$ref": "http://127.0.0.1:9/schema"})), &[400]),
+        (
+            schema(json!({"$defs": {"x": {"$ref": "#/$defs/x"}}, "$ref": "#/$defs/x"})),
+            &[200, 400],
+        ),
+        (schema(json!({"enum": options})), &[200, 400]),
+        (schema(deep), &[200, 400]),
+        (
+            json!({"guided_regex": "((a{1,999}){1,999}){1,999}"}),
+            &[200, 400],
+        ),
+        (json!({"guided_regex": "(".repeat(30_000)}), &[400]),
+        (json!({"guided_regex": "a".repeat(100_000)}), &[400]),
+        (
+            json!({"guided_grammar": "root ::= \"a\"\nroot ::= \"b\""}),
+            &[400],
+        ),
+        (json!({"guided_grammar": "root ::= root"}), &[200, 400]),
+        (json!({"guided_grammar": ""}), &[400]),
+        (json!({"guided_choice": []}), &[400]),
+        (json!({"guided_choice": vec!["x"; 5_000]}), &[400]),
+        (
+            json!({"structured_outputs": {"json_object": false}}),
+            &[400],
+        ),
+        (json!({"structured_outputs": {"json": ""}}), &[400]),
+        (json!({"structured_outputs": {"choice": []}}), &[400]),
+        (json!({"structured_outputs": {"regex": ""}}), &[400]),
+        (json!({"guided_regex": "a", "guided_choice": ["b"]}), &[400]),
+        (json!({"response_format": {"type": "json_schema"}}), &[400]),
+        (json!({"response_format": {"type": "text"}}), &[200]),
+        (json!({"response_format": null}), &[200]),
+    ] {
+        let mut body = base(CHAT);
+        for (name, value) in fields.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        canary.gets(CHAT, body, statuses);
+    }
+}
+
+/// N40: while a rule takes its time to compile, others get their answers.
+#[test]
+fn a_slow_rule_holds_up_nobody() {
+    let canary = Canary::new(&[]);
+    let mut slow = base(CHAT);
+    let bomb = "((a|b|cd?){1,60}(x|yz){1,60}){1,60}";
+    slow["guided_regex"] = bomb.into();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let begin = Instant::now();
+            let status = canary.server.chat(slow).status;
+            (status, begin.elapsed())
+        });
+        let begin = Instant::now();
+        canary.server.chat_ok(canary.body.clone());
+        let song = begin.elapsed();
+        let (status, took) = slow.join().unwrap();
+        assert!([200, 400].contains(&status), "{status}");
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        assert!(
+            took < Duration::from_secs(1) || song < took,
+            "{song:?} of {took:?}"
+        );
+    });
+    canary.sings("a slow rule");
+}
+
+/// B37 to B49, B94, B96 and their kind: shapes of requests that agents produce, right or wrong.
+#[test]
+fn shapes_that_are_odd() {
+    let canary = Canary::new(&[]);
+    let say = |role: &str, content: Value| json!({"role": role, "content": content});
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let chat = |fields: Value| {
+        let mut body = base(CHAT);
+        for (name, value) in fields.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        body
+    };
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    for (path, body, status) in [
+        (
+            CHAT,
+            chat(json!({"messages": [say("user", json!("a")), say("system", json!("s"))]})),
+            200,
+        ),
+        (
+            CHAT,
+            chat(json!({"messages": [say("system", json!("s"))]})),
+            400,
+        ),
+        (
+            CHAT,
+            chat(json!({"messages": [say("assistant", json!("1. apple\n2."))]})),
+            200,
+        ),
+        (
+            CHAT,
+            chat(
+                json!({"messages": [say("user", json!("List")), say("assistant", json!("1."))],
+            "continue_final_message": true, "add_generation_prompt": true}),
+            ),
+            400,
+        ),
+        (
+            CHAT,
+            chat(
+                json!({"messages": [say("user", json!("List")), say("assistant", json!("1."))],
+            "continue_final_message": true, "add_generation_prompt": false}),
+            ),
+            200,
+        ),
+        (
+            CHAT,
+            chat(json!({"messages": [say("robot", json!("x"))]})),
+            400,
+        ),
+        (
+            CHAT,
+            chat(json!({"messages": [say("user", json!({"text": "x"}))]})),
+            400,
+        ),
+        (
+            CHAT,
+            chat(json!({"messages": [say("user", json!([1]))]})),
+            400,
+        ),
+        (
+            CHAT,
+            chat(json!({"messages": [say("user", json!(null))]})),
+            400,
+        ),
+        (CHAT, chat(json!({"messages": [{"role": 123}]})), 400),
+        (CHAT, chat(json!({"messages": [123]})), 400),
+        (CHAT, chat(json!({"messages": [{}]})), 400),
+        (
+            CHAT,
+            chat(json!({"tools": [], "tool_choice": "required"})),
+            400,
+        ),
+        (CHAT, chat(json!({"tools": [], "tool_choice": "auto"})), 200),
+        (
+            CHAT,
+            chat(json!({"tools": [tool("f")], "tool_choice": named("g")})),
+            400,
+        ),
+        (
+            CHAT,
+            chat(json!({"tools": [tool("f")], "tool_choice": "sometimes"})),
+            400,
+        ),
+        (CHAT, chat(json!({"tools": [tool("f"), tool("f")]})), 400),
+        (CHAT, chat(json!({"tools": [tool("")]})), 400),
+        (CHAT, chat(json!({"functions": [{"name": "f"}]})), 400),
+        (CHAT, chat(json!({"model": "x\r\ny: z"})), 404),
+        (CHAT, chat(json!({"model": "m".repeat(100_000)})), 404),
+        (
+            CHAT,
+            chat(json!({"stream_options": {"include_usage": 1}})),
+            400,
+        ),
+        (
+            CHAT,
+            chat(json!({"unknown": {"deep": [1, 2]}, "stream_options": null})),
+            200,
+        ),
+        (
+            MESSAGES,
+            json!({"max_tokens": 1, "messages": [say("user", json!("a")), say("system", json!("s"))]}),
+            200,
+        ),
+        (
+            MESSAGES,
+            json!({"max_tokens": 1, "messages": [say("user", json!([{"type": "tool_result"}]))]}),
+            200,
+        ),
+        (
+            MESSAGES,
+            json!({"max_tokens": 1, "messages": [say("user", json!("a"))],
+            "tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+            200,
+        ),
+        (
+            MESSAGES,
+            json!({"max_tokens": 1, "messages": [say("user", json!("a"))],
+            "thinking": {"type": "enabled", "budget_tokens": -1}}),
+            200,
+        ),
+        (
+            RESPONSES,
+            json!({"input": [{"type": "telepathy"}], "max_output_tokens": 16}),
+            400,
+        ),
+        (
+            RESPONSES,
+            json!({"input": "a", "max_output_tokens": 16, "tools": [{"type": "web_search"}]}),
+            200,
+        ),
+        (
+            RESPONSES,
+            json!({"input": "a", "previous_response_id": "resp_none"}),
+            404,
+        ),
+        (
+            RESPONSES,
+            json!({"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}], "max_output_tokens": 16}),
+            200,
+        ),
+        (
+            COMPLETIONS,
+            json!({"prompt": [["x"]], "max_tokens": 1}),
+            400,
+        ),
+        (COMPLETIONS, json!({"max_tokens": 1}), 400),
+    ] {
+        canary.gets(path, body, &[status]);
     }
 }
 

@@ -148,9 +148,15 @@ impl ApiError {
     /// 404: no such stored response.
     pub fn response_not_found(id: &str) -> Self {
         let id = clipped(&format!("{id:?}"));
-        let message = format!("There is no response {id}; it was not stored, or not for so long.");
+        let message = format!("There is no response {id}; it was not stored, or is gone by now.");
         let kind = ErrorKind::InvalidRequestError;
-        let mut error = Self::new(404, kind, "previous_response_not_found", message);
+        Self::new(404, kind, "response_not_found", message)
+    }
+
+    /// 404: the request goes on from a response that is not stored.
+    pub fn previous_response_not_found(id: &str) -> Self {
+        let mut error = Self::response_not_found(id);
+        error.code = Some("previous_response_not_found");
         error.param = Some("previous_response_id".to_owned());
         error
     }

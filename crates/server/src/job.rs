@@ -200,7 +200,7 @@ fn read(app: &App, surface: Surface, caller: &Caller, body: &[u8]) -> Result<Rea
         && let Some(id) = &request.previous_response_id
     {
         let kept = app.responses.get(id, caller.key_name());
-        let kept = kept.ok_or_else(|| ApiError::response_not_found(id))?;
+        let kept = kept.ok_or_else(|| ApiError::previous_response_not_found(id))?;
         request.continue_from(&kept.conversation)?;
         previous = Some(kept);
     }

@@ -118,7 +118,19 @@ impl Document {
             ("/version", "What runs here"),
         ] {
             self.get::<Map<String, Value>>(path, summary, &[]);
+            // While the model loads, or the engine is gone or ending.
+            self.paths[path]["get"]["responses"]["503"] = errors(path, &["503"])["503"].take();
         }
+        self.paths.insert(
+            "/metrics".to_owned(),
+            json!({"get": {
+                "summary": "Counts and times for Prometheus",
+                "responses": {"200": {
+                    "description": "The text exposition format",
+                    "content": {"text/plain": {"schema": {"type": "string"}}},
+                }},
+            }}),
+        );
     }
 
     /// Adds the schema of a request: `sample` is a good body that holds every object there is.
@@ -162,7 +174,7 @@ impl Document {
     fn get<T: JsonSchema>(&mut self, path: &str, summary: &str, parameters: &[&str]) {
         let mut responses = errors(path, if parameters.is_empty() { &[] } else { &["404"] });
         let schema = self.schemas.subschema_for::<T>();
-        responses["200"] = json!({"description": "The list or its entry",
+        responses["200"] = json!({"description": "What is there",
             "content": {"application/json": {"schema": schema}}});
         let parameters: Vec<Value> = parameters
             .iter()

@@ -161,7 +161,12 @@ fn read_typed(
         "json_schema" => {
             // Responses put schema and name beside the type.
             let inner = format.object("json_schema")?;
-            let fields = inner.as_ref().unwrap_or(format);
+            let beside = param == "text.format" || format.peek("schema").is_some();
+            let fields = match &inner {
+                Some(inner) => inner,
+                None if beside => format,
+                None => return Err(ApiError::missing(&format.path_of("json_schema"))),
+            };
             check_name(fields)?;
             let strict = fields.boolean("strict")?.unwrap_or(false);
             let schema = fields

@@ -372,18 +372,18 @@ pub(crate) fn read_stream_options(body: &Fields, stream: bool) -> Result<StreamO
 
 /// Reads `n`.
 pub(crate) fn read_choices(body: &Fields, features: &Features) -> Result<usize, ApiError> {
-    const MOST: i64 = 128;
-    let n = body.integer("n", 1..=MOST)?.unwrap_or(1) as usize;
-    match features.max_choices {
-        limit if n <= limit => Ok(n),
-        1 => Err(ApiError::unsupported_parameter(
+    const ANY: usize = 128;
+    let most = match features.max_choices {
+        1 => ANY,
+        limit => limit,
+    };
+    let n = body.integer("n", 1..=most as i64)?;
+    match n.map_or(1, |n| n as usize) {
+        n if n > features.max_choices => Err(ApiError::unsupported_parameter(
             "n",
             format!("n is {n}, but only one answer per request is supported; send {n} requests"),
         )),
-        limit => Err(ApiError::invalid_value(
-            "n",
-            format!("n is {n}; the limit is {limit}"),
-        )),
+        n => Ok(n),
     }
 }
 

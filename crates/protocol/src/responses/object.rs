@@ -186,10 +186,15 @@ pub struct InputTokensDetails {
 pub struct OutputTokensDetails {
     /// Generated tokens before the end of thinking.
     pub reasoning_tokens: usize,
+    /// Drafted tokens that the target accepted.
+    pub accepted_prediction_tokens: usize,
+    /// Drafted tokens that the target rejected.
+    pub rejected_prediction_tokens: usize,
 }
 
 impl From<Usage> for ResponseUsage {
     fn from(usage: Usage) -> Self {
+        let details = usage.completion_tokens_details;
         Self {
             input_tokens: usage.prompt_tokens,
             input_tokens_details: InputTokensDetails {
@@ -198,7 +203,9 @@ impl From<Usage> for ResponseUsage {
             },
             output_tokens: usage.completion_tokens,
             output_tokens_details: OutputTokensDetails {
-                reasoning_tokens: usage.completion_tokens_details.reasoning_tokens,
+                reasoning_tokens: details.reasoning_tokens,
+                accepted_prediction_tokens: details.accepted_prediction_tokens,
+                rejected_prediction_tokens: details.rejected_prediction_tokens,
             },
             total_tokens: usage.total_tokens,
         }

@@ -67,6 +67,8 @@ fn nested_fields_and_answers_are_described() {
     let message = &chat["properties"]["messages"]["items"]["properties"];
     assert_eq!(message["role"]["type"], json!(["string", "null"]));
     assert_eq!(chat["required"], json!(["messages"]));
+    let most = Features::all().max_choices;
+    assert_eq!(chat["properties"]["n"]["maximum"], json!(most));
     let call = &message["tool_calls"]["items"]["properties"]["function"]["properties"];
     assert!(call["arguments"].is_object(), "{chat}");
     let block = schema(&document, "MessagesRequest")["properties"]["messages"]["items"]["properties"]["content"]["items"].clone();
@@ -87,6 +89,13 @@ fn nested_fields_and_answers_are_described() {
         );
         assert!(post["responses"]["400"].is_object());
     }
+    for path in ["/health", "/ready", "/metrics", "/version"] {
+        assert!(
+            document["paths"][path]["get"]["responses"]["200"].is_object(),
+            "{path}"
+        );
+    }
+    assert!(document["paths"]["/ready"]["get"]["responses"]["503"].is_object());
     let ignored = document["x-ignored-fields"].as_array().unwrap();
     assert!(ignored.contains(&json!("user")));
 }

@@ -69,7 +69,7 @@ fn b63_degenerate_switches() {
     );
     refused(
         chat(json!({"response_format": {"type": "json_schema"}})),
-        "response_format.schema",
+        "response_format.json_schema",
     );
     let cases = [
         (
