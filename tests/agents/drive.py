@@ -74,6 +74,8 @@ def claude(home, run):
         "ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": "none", "ANTHROPIC_MODEL": MODEL,
         "ANTHROPIC_SMALL_FAST_MODEL": MODEL, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "2000", "IS_SANDBOX": "1",
+        # It gives up on a stream without tokens after 300 s; a busy machine may read for longer.
+        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": "1200000", "API_TIMEOUT_MS": "1200000",
     }
     return ["claude", "-p", "--dangerously-skip-permissions", run], variables
 

@@ -14,6 +14,7 @@ end_server() {
 }
 trap end_server EXIT
 
+: >"$work/banner"
 "$binary" serve --port 0 --log-level error "$@" >"$work/banner" &
 server=$!
 url=

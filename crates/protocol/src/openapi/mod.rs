@@ -144,6 +144,11 @@ impl Document {
         if !required.is_empty() {
             schema["required"] = json!(required);
         }
+        for name in required {
+            if let Some(types) = schema["properties"][*name]["type"].as_array_mut() {
+                types.retain(|kind| kind != "null");
+            }
+        }
         schema["example"] = sample.clone();
         self.requests.insert(name.to_owned(), schema);
     }

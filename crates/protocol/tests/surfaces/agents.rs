@@ -11,10 +11,10 @@ const WORDS: &str = "seen by volley: \"<b>\\n</b>\" & 100 % é😀\nsecond line"
 
 /// File, surface, tools that the model is shown.
 const AGENTS: &[(&str, Surface, usize)] = &[
-    //("claude-0", Surface::Messages, 24),
+    ("claude-0", Surface::Messages, 24),
     ("codex-0", Surface::Responses, 12),
     ("opencode-0", Surface::Chat, 10),
-    //("qwen-0", Surface::Chat, 15),
+    ("qwen-0", Surface::Chat, 15),
 ];
 
 /// Requests beside the work: titles, memories.
