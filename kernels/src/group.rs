@@ -7,7 +7,7 @@ use volley_ops::{Dtype, Error, NormKind, Ops, Result};
 use crate::driver::Driver;
 use crate::error::in_op;
 use crate::exchange::{Exchange, Route, Wiring};
-use crate::ops::{CudaOps, Limits};
+use crate::rank::{CudaOps, Limits};
 
 /// Width of the rows that are timed: the hidden size of Qwen3.6-27B.
 const TIMED_WIDTH: usize = 5120;

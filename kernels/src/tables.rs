@@ -12,8 +12,8 @@ use crate::buf::Memory;
 use crate::dims::{check, check_index, refuse};
 use crate::driver::{Address, Driver};
 use crate::error::in_op;
-use crate::ops::Limits;
 use crate::params::{DrawRow, Tables};
+use crate::rank::Limits;
 use crate::upload::upload;
 
 /// A pass whose tables are on the device.

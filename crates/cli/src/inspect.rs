@@ -9,7 +9,7 @@ use crate::args::LoadFormat;
 use crate::demo;
 use crate::drafting::Source;
 use crate::error::Result;
-use crate::load::open_target;
+use crate::open;
 
 /// `volley inspect`.
 #[derive(Args, Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct InspectArgs {
 /// Describes a checkpoint; for the demo both of the pair.
 pub fn run(args: &InspectArgs) -> Result<()> {
     let source = Source::of(&args.model, LoadFormat::Auto);
-    let mut inspections = vec![inspect(&open_target(&source)?)?];
+    let mut inspections = vec![inspect(&open::target(&source)?)?];
     if source == Source::Demo {
         inspections.push(inspect(&demo::drafter()?)?);
     }

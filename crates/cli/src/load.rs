@@ -1,21 +1,19 @@
 //! From arguments to a running model.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use volley_engine::{DeviceKind, Engine, EngineOptions, RepetitionRule, Sources, Speculation};
 use volley_model::{Checkpoint, DrafterConfig, TargetConfig};
 use volley_protocol::template::ChatTemplate;
-use volley_server::{Controls, GenerationDefaults, ServedModel, Tokenizer};
+use volley_server::{Controls, ServedModel, Tokenizer};
 use volley_speculate::Method;
 
 use crate::args::{Device, ModelArgs};
-use crate::cards;
-use crate::demo;
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
+use crate::open::{self, default_name, place};
+use crate::texts::{defaults, required, template_source};
 
 /// Longest context that is planned without being asked for, in tokens.
 const DEFAULT_MAX_MODEL_LEN: usize = 32_768;
@@ -70,7 +68,7 @@ fn load_with(
     scheduling: Scheduling,
 ) -> Result<Loaded> {
     let source = Source::of(&args.model, args.load_format);
-    let target = open_target(&source)?;
+    let target = open::target(&source)?;
     let config = TargetConfig::read(&target)?;
     let tokenizer = Tokenizer::from_json(required(&target, "tokenizer.json")?.as_bytes())?;
     let template = ChatTemplate::new(template_source(&target)?)
@@ -169,7 +167,7 @@ fn engine_options(
 
 /// The engine's options and its weights, nothing loaded.
 pub fn unloaded(args: &ModelArgs, scheduling: Scheduling) -> Result<(EngineOptions, Sources)> {
-    let target = open_target(&Source::of(&args.model, args.load_format))?;
+    let target = open::target(&Source::of(&args.model, args.load_format))?;
     let config = TargetConfig::read(&target)?;
     let (drafter, speculation) = speculation(Drafting::of(args)?, &config, &mut Vec::new())?;
     let options = engine_options(args, &config, speculation, scheduling);
@@ -234,7 +232,7 @@ fn speculation(
     let mut limit = format!("a step has {most} at most");
     let checkpoint = match &drafting.drafter {
         Some(source) => {
-            let checkpoint = open_drafter(source, target)?;
+            let checkpoint = open::drafter(source, target)?;
             let config = DrafterConfig::read(&checkpoint, Some(target))?;
             facts.push(("drafter", drafter_fact(source, &config)));
             let guesses = config.guesses.iter();
@@ -295,139 +293,15 @@ pub fn served_by_all(args: &ModelArgs) -> Result<ServedModel> {
 
 /// The weights alone.
 pub fn sources(args: &ModelArgs) -> Result<Sources> {
-    let target = open_target(&Source::of(&args.model, args.load_format))?;
+    let target = open::target(&Source::of(&args.model, args.load_format))?;
     let config = TargetConfig::read(&target)?;
     let drafter = Drafting::of(args)?.drafter;
     Ok(Sources {
         drafter: drafter
-            .map(|source| open_drafter(&source, &config))
+            .map(|source| open::drafter(&source, &config))
             .transpose()?,
         target,
     })
-}
-
-/// Opens a target.
-pub fn open_target(source: &Source) -> Result<Checkpoint> {
-    match source {
-        Source::Demo => demo::target(),
-        Source::Path(path) => open(path),
-        Source::Card(card) => card.target(),
-        Source::Dummy(path) => Ok(Checkpoint::dummy_target(texts(path)?)?),
-    }
-}
-
-/// Opens a drafter for this target.
-pub fn open_drafter(source: &Source, target: &TargetConfig) -> Result<Checkpoint> {
-    match source {
-        Source::Demo => demo::drafter(),
-        Source::Path(path) => open(path),
-        Source::Card(card) => card.drafter(target),
-        Source::Dummy(path) => Ok(Checkpoint::dummy_drafter(texts(path)?, target)?),
-    }
-}
-
-/// Opens a folder or a file.
-pub fn open(path: &Path) -> Result<Checkpoint> {
-    if path.exists() {
-        return Ok(Checkpoint::open(path)?);
-    }
-    let hint = match cards::find(&path.to_string_lossy()) {
-        Some(card) => format!("with --load-format dummy, {} runs without files", card.name),
-        None => "give a folder in Hugging Face format, or \"demo\"".to_string(),
-    };
-    Err(Error::Usage(format!(
-        "there is no model at {}; {hint}",
-        path.display()
-    )))
-}
-
-fn texts(path: &Path) -> Result<Vec<(String, std::borrow::Cow<'static, [u8]>)>> {
-    if path.is_dir() {
-        return cards::dummy_folder(path);
-    }
-    let known: Vec<&str> = cards::CARDS.iter().map(|card| card.name).collect();
-    Err(Error::Usage(format!(
-        "there is no model {}; give a folder with a config.json, or one of {}",
-        path.display(),
-        known.join(", ")
-    )))
-}
-
-fn required(checkpoint: &Checkpoint, file: &str) -> Result<String> {
-    checkpoint.text(file)?.ok_or_else(|| {
-        let message = format!("missing in {}", checkpoint.place());
-        Error::Server(volley_server::Error::File {
-            file: file.into(),
-            message,
-        })
-    })
-}
-
-/// The chat template: a file of its own, or inside tokenizer_config.json.
-fn template_source(checkpoint: &Checkpoint) -> Result<String> {
-    if let Some(source) = checkpoint.text("chat_template.jinja")? {
-        return Ok(source);
-    }
-    const FILE: &str = "tokenizer_config.json";
-    let bad = |message: String| volley_server::Error::File {
-        file: FILE.into(),
-        message,
-    };
-    let config: Value = serde_json::from_str(&required(checkpoint, FILE)?)
-        .map_err(|error| bad(error.to_string()))?;
-    let template = match &config["chat_template"] {
-        Value::Array(named) => named
-            .iter()
-            .find(|entry| entry["name"] == "default")
-            .and_then(|entry| entry["template"].as_str()),
-        single => single.as_str(),
-    };
-    let missing = || bad("has no chat_template, and there is no chat_template.jinja".into());
-    Ok(template.ok_or_else(missing)?.to_owned())
-}
-
-/// Sampling defaults by the flag, and where they are from.
-fn defaults(choice: &str, target: &Checkpoint) -> Result<(GenerationDefaults, String)> {
-    const FILE: &str = "generation_config.json";
-    match choice {
-        "vllm" => Ok((GenerationDefaults::neutral(), "neutral by flag".into())),
-        "greedy" => Ok((GenerationDefaults::greedy(), "by flag".into())),
-        "auto" => match target.text(FILE)? {
-            Some(json) => Ok((GenerationDefaults::from_json(json.as_bytes())?, FILE.into())),
-            None => Ok((GenerationDefaults::neutral(), format!("no {FILE}"))),
-        },
-        folder => {
-            let path = Path::new(folder).join(FILE);
-            let json = std::fs::read(&path).map_err(|error| {
-                let path = path.display();
-                Error::Usage(format!("--generation-config: {path}: {error}"))
-            })?;
-            let defaults = GenerationDefaults::from_json(&json)?;
-            Ok((defaults, path.display().to_string()))
-        }
-    }
-}
-
-/// The name of a folder serves as the name of its model.
-fn default_name(source: &Source) -> String {
-    match source {
-        Source::Demo => demo::SERVED_NAME.into(),
-        Source::Card(card) => card.name.into(),
-        Source::Path(path) | Source::Dummy(path) => {
-            let full = path.canonicalize().unwrap_or_else(|_| path.clone());
-            let name = full.file_name().unwrap_or(full.as_os_str());
-            name.to_string_lossy().into_owned()
-        }
-    }
-}
-
-fn place(source: &Source) -> String {
-    match source {
-        Source::Demo => "demo".into(),
-        Source::Path(path) => path.display().to_string(),
-        Source::Card(card) => format!("{} on random weights", card.name),
-        Source::Dummy(path) => format!("{} on random weights", path.display()),
-    }
 }
 
 fn target_fact(source: &Source, config: &TargetConfig) -> String {
@@ -455,14 +329,7 @@ fn drafter_fact(source: &Source, config: &DrafterConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn texts(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            std::fs::write(folder.path().join(name), text).unwrap();
-        }
-        folder
-    }
+    use crate::demo;
 
     #[test]
     fn drafts_fit_the_block() {
@@ -485,20 +352,5 @@ mod tests {
         assert!(error.contains("allows 15"), "{error}");
         let error = sizes(Method::Mtp, Some(8)).unwrap_err();
         assert!(error.contains("7 times"), "{error}");
-    }
-
-    #[test]
-    fn folders_name_their_model() {
-        let folder = texts(&[]);
-        let path = folder.path().join("Qwen3.6-27B");
-        std::fs::create_dir(&path).unwrap();
-        assert_eq!(default_name(&Source::Path(path)), "Qwen3.6-27B");
-        assert_eq!(default_name(&Source::Demo), "volley-demo");
-    }
-
-    #[test]
-    fn a_missing_model_is_an_error_of_the_arguments() {
-        let error = open(Path::new("/no/such/folder"));
-        assert!(matches!(error, Err(Error::Usage(text)) if text.contains("/no/such/folder")));
     }
 }

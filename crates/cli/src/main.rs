@@ -11,10 +11,12 @@ mod error;
 mod generate;
 mod inspect;
 mod load;
+mod open;
 mod plan;
 mod replay;
 mod serve;
 mod terminal;
+mod texts;
 
 use std::process::ExitCode;
 use std::time::Duration;

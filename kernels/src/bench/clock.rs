@@ -5,7 +5,7 @@ use crate::buf::{Buf, Weight};
 use crate::cuda::Cuda;
 use crate::driver::Driver;
 use crate::error::{Error, in_op};
-use crate::ops::CudaOps;
+use crate::rank::CudaOps;
 
 /// Launches per graph, and replays.
 const LAUNCHES: usize = 24;

@@ -13,7 +13,7 @@ use volley_ops::{AttentionDims, AttentionMask, GdnDims};
 
 use crate::cuda::Cuda;
 use crate::error::{Error, Result};
-use crate::ops::{CudaOps, Limits};
+use crate::rank::{CudaOps, Limits};
 use clock::Clock;
 
 /// Shapes of a target and, where there is one, of its drafter.

@@ -10,7 +10,7 @@ use super::{progress, record};
 use crate::args::ModelArgs;
 use crate::drafting::{Drafting, Source};
 use crate::error::Result;
-use crate::load;
+use crate::{load, open};
 
 /// `volley bench kernels`.
 #[derive(Args, Clone, Debug)]
@@ -26,10 +26,10 @@ pub struct KernelsArgs {
 /// Times all kernels and prints a line for each.
 pub fn run(args: &KernelsArgs) -> Result<()> {
     let source = Source::of(&args.model.model, args.model.load_format);
-    let target = load::open_target(&source)?;
+    let target = open::target(&source)?;
     let config = TargetConfig::read(&target)?;
     let drafter = match Drafting::of(&args.model)?.drafter {
-        Some(source) => Some(load::open_drafter(&source, &config)?),
+        Some(source) => Some(open::drafter(&source, &config)?),
         None => None,
     };
     let sources = Sources { target, drafter };

@@ -12,7 +12,7 @@ use crate::args::ModelArgs;
 use crate::args::values::positive;
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
-use crate::load;
+use crate::{load, open};
 
 /// `volley bench step`.
 #[derive(Args, Clone, Debug)]
@@ -133,7 +133,7 @@ fn measure(
     rows: &mut Vec<Row>,
 ) -> Result<()> {
     let source = Source::of(&args.model.model, args.model.load_format);
-    let target = load::open_target(&source)?;
+    let target = open::target(&source)?;
     let config = TargetConfig::read(&target)?;
     let (drafter, drafts) = match (method, Drafting::of(&args.model)?) {
         (Method::None, _) => (None, 0),
@@ -146,7 +146,7 @@ fn measure(
                 ..
             },
         ) => {
-            let checkpoint = load::open_drafter(&drafter, &config)?;
+            let checkpoint = open::drafter(&drafter, &config)?;
             let drafter = DrafterConfig::read(&checkpoint, Some(&config))?;
             let most = drafter.block_size - 1;
             let drafts = max_drafts.unwrap_or(most).min(most);
