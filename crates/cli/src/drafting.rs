@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use volley_engine::Speculation;
-use volley_speculate::Method;
+use volley_speculate::{Method, TreeOrder};
 
 use crate::args::{LoadFormat, ModelArgs};
 use crate::cards::{self, Card};
@@ -51,6 +51,8 @@ pub struct Drafting {
     pub tree_budget: Option<usize>,
     /// Whether a tree begins with a chain.
     pub seeded: Option<bool>,
+    /// What orders the nodes of trees when tokens are sampled.
+    pub tree_order: Option<TreeOrder>,
     /// Shortest repeat that lookup goes on from.
     pub lookup_min: Option<usize>,
     /// Whether the MTP head is loaded though the method does without.
@@ -167,6 +169,11 @@ fn from_config(json: &str, own: Option<Source>, format: LoadFormat) -> Result<Dr
         Some(Value::Bool(seeded)) => Some(seeded),
         Some(other) => return Err(format!("tree_seeded must be true or false, but is {other}")),
     };
+    let tree_order = match fields.shift_remove("tree_order") {
+        None => None,
+        Some(Value::String(name)) => Some(name.parse().map_err(|e| format!("tree_order: {e}"))?),
+        Some(other) => return Err(format!("tree_order must be a name, but is {other}")),
+    };
     let notice = |key: &String| format!("--speculative-config: {key:?} changes nothing here");
     Ok(Drafting {
         method,
@@ -174,6 +181,7 @@ fn from_config(json: &str, own: Option<Source>, format: LoadFormat) -> Result<Dr
         max_drafts,
         tree_budget,
         seeded,
+        tree_order,
         lookup_min,
         mtp: false,
         notices: fields.keys().map(notice).collect(),
@@ -241,6 +249,10 @@ mod tests {
             (Method::Ddtree, Some(31), Some(false))
         );
         assert_eq!(tree.drafter, Some(Source::Demo));
+        let tree = chosen(r#"{"method": "ddtree", "tree_order": "marginal"}"#);
+        assert_eq!(tree.tree_order, Some(TreeOrder::Marginal));
+        let wrong = r#"{"method": "ddtree", "tree_order": "random"}"#;
+        assert!(choose(&["--speculative-config", wrong]).is_err());
         let head = chosen(r#"{"method": "qwen3_5_mtp", "num_speculative_tokens": 3}"#);
         assert_eq!((head.method, head.drafter), (Method::Mtp, None));
         let lookup = chosen(r#"{"method": "ngram", "prompt_lookup_min": 4}"#);

@@ -265,6 +265,7 @@ fn speculation(
     }
     speculation.tree_budget = drafting.tree_budget.unwrap_or(speculation.tree_budget);
     speculation.seeded = drafting.seeded.unwrap_or(speculation.seeded);
+    speculation.tree_order = drafting.tree_order.unwrap_or(speculation.tree_order);
     speculation.lookup_min = drafting.lookup_min;
     speculation.mtp = drafting.mtp;
     Ok((checkpoint, speculation))

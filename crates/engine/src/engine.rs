@@ -194,7 +194,8 @@ pub(crate) fn load<O: Ops + 'static>(
     let mtp = match layout.mtp {
         true => {
             let head = Mtp::load(&ops, &sources.target, target.config(), layout.target)?;
-            Some(MtpProposer::new(head, sampling, slots, dflash.is_none()))
+            let auto = dflash.is_none();
+            Some(MtpProposer::new(&ops, head, sampling, slots, auto)?)
         }
         false => None,
     };

@@ -96,6 +96,7 @@ impl Layout {
             },
             sampling: Sampling {
                 rule: spec.rule,
+                order: spec.tree_order,
                 allowed,
             },
             target: limits(most_rows),

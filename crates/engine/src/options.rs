@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use volley_model::Checkpoint;
-use volley_speculate::{Method, Rule};
+use volley_speculate::{Method, Rule, TreeOrder};
 
 /// Weights an engine serves.
 pub struct Sources {
@@ -104,6 +104,8 @@ pub struct Speculation {
     pub tree_budget: usize,
     /// Whether a tree begins with the whole chain of likeliest tokens.
     pub seeded: bool,
+    /// What orders the nodes of trees when tokens are sampled.
+    pub tree_order: TreeOrder,
     /// Shortest repeat that lookup goes on from. With a method other than lookup, such a repeat
     /// goes before the models; `None` leaves lookup to its own method and to [`Method::Auto`].
     pub lookup_min: Option<usize>,
@@ -148,6 +150,7 @@ impl Speculation {
                 _ => 0,
             },
             seeded: true,
+            tree_order: TreeOrder::default(),
             lookup_min: None,
             mtp: false,
             rule: Rule::default(),

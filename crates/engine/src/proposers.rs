@@ -6,8 +6,8 @@ mod mtp;
 use volley_model::{Drafter, Target};
 use volley_ops::{Batch, CANDIDATES, DRAWN, Draw, Ops, Segment};
 use volley_speculate::{
-    DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, TreeOrder, TreeShape,
-    draft_chain, draft_tree,
+    DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, TreeShape, draft_chain,
+    draft_tree,
 };
 
 pub(crate) use drafters::Drafters;
@@ -48,7 +48,6 @@ pub(crate) struct DflashProposer<O: Ops> {
     sampling: Sampling,
     /// Committed tokens per slot in the drafter's cache; none where the sequence has no use for it.
     contexts: Vec<Option<usize>>,
-    order: TreeOrder,
 }
 
 /// Blocks of the sequences that want one.
@@ -91,7 +90,6 @@ impl<O: Ops> DflashProposer<O> {
             drafter,
             sampling,
             contexts: vec![None; slots],
-            order: TreeOrder::default(),
         }
     }
 
@@ -156,7 +154,11 @@ impl<O: Ops> DflashProposer<O> {
         rows: usize,
         drafting: &mut Drafting<'_>,
     ) -> Result<Proposal, Error> {
-        let Sampling { rule, allowed } = self.sampling;
+        let Sampling {
+            rule,
+            order,
+            allowed,
+        } = self.sampling;
         let Drafting {
             sampling, history, ..
         } = drafting;
@@ -168,9 +170,7 @@ impl<O: Ops> DflashProposer<O> {
                     depth: rows,
                     ..shape
                 };
-                draft_tree(
-                    logits, sampling, history, allowed, position, shape, self.order,
-                )
+                draft_tree(logits, sampling, history, allowed, position, shape, order)
             }
             _ => draft_chain(logits, rows, sampling, history, allowed, position, rule),
         }

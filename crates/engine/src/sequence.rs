@@ -1,7 +1,8 @@
 use std::ops::Range;
 
 use volley_speculate::{
-    Commit, End, History, Logits, Proposal, Rule, constrained_of, cut, logprob_of, sample, verify,
+    Commit, End, History, Logits, Proposal, Rule, TreeOrder, constrained_of, cut, logprob_of,
+    sample, verify,
 };
 
 use crate::control::Controller;
@@ -13,6 +14,8 @@ use crate::{EngineError, Request, Stop};
 pub(crate) struct Sampling {
     /// How drafts are accepted.
     pub rule: Rule,
+    /// What orders the nodes of trees.
+    pub order: TreeOrder,
     /// Ids at or above are never sampled.
     pub allowed: usize,
 }

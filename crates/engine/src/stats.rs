@@ -41,6 +41,19 @@ impl MethodSteps {
 }
 
 impl DraftStats {
+    /// Counts what another one has counted.
+    pub fn add(&mut self, other: &Self) {
+        self.drafts += other.drafts;
+        self.draft_tokens += other.draft_tokens;
+        self.accepted_tokens += other.accepted_tokens;
+        let depth = self.drafted.len().max(other.drafted.len());
+        self.drafted.resize(depth, 0);
+        self.accepted.resize(depth, 0);
+        add_all(&mut self.drafted, &other.drafted);
+        add_all(&mut self.accepted, &other.accepted);
+        add_all(&mut self.methods.0, &other.methods.0);
+    }
+
     /// Counts a decode step.
     pub(crate) fn take(&mut self, update: &SlotUpdate) {
         self.methods.0[update.method as usize] += 1;
@@ -58,6 +71,12 @@ impl DraftStats {
             .iter_mut()
             .for_each(|n| *n += 1);
     }
+}
+
+fn add_all(sums: &mut [u64], values: &[u64]) {
+    sums.iter_mut()
+        .zip(values)
+        .for_each(|(sum, value)| *sum += value);
 }
 
 /// Totals of an engine since its start.
@@ -158,6 +177,13 @@ mod tests {
         );
         assert_eq!(drafts.methods.of(Method::Dflash), 2);
         assert_eq!(drafts.methods.most(), Method::Dflash);
+        let mut twice = DraftStats::default();
+        twice.add(drafts);
+        assert_eq!(&twice, drafts);
+        twice.add(drafts);
+        assert_eq!((twice.drafts, twice.draft_tokens), (6, 28));
+        assert_eq!(twice.drafted, [6, 4, 4, 2]);
+        assert_eq!(twice.methods.of(Method::Dflash), 4);
         assert_eq!(stats.acceptance_length(), Some(7.0 / 4.0));
     }
 }

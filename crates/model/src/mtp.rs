@@ -16,8 +16,8 @@ pub enum HiddenRows<'a, B> {
     Target(&'a [u32]),
     /// The head's own last pass: further drafts in a chain.
     Head(&'a [u32]),
-    /// The same, kept from an earlier pass: so many rows of a buffer.
-    Kept(&'a B, usize),
+    /// Rows of another buffer, where such states were kept.
+    Kept(&'a B, &'a [u32]),
 }
 
 /// One rank of the multi-token prediction head with its cache (qwen35 3.9). `fc` is replicated,
@@ -117,14 +117,10 @@ impl<O: Ops> Mtp<O> {
         check::pass(call, ids.len(), batch, self.limits.max_rows)?;
         check::chains(call, batch)?;
         let n = ids.len();
-        let all: Vec<u32>;
         let (source, rows, limit) = match hidden {
             HiddenRows::Target(rows) => (target.hidden(), rows, target.rows()),
             HiddenRows::Head(rows) => (self.stream.normed(), rows, self.rows),
-            HiddenRows::Kept(buffer, count) => {
-                all = (0..count as u32).collect();
-                (buffer, &all[..], count)
-            }
+            HiddenRows::Kept(buffer, rows) => (buffer, rows, usize::MAX),
         };
         check::rows(call, rows, limit)?;
         if rows.len() != n {
@@ -204,6 +200,11 @@ impl<O: Ops> Mtp<O> {
         allowed: usize,
     ) -> Result<Vec<TopRow>> {
         target.vocabulary().candidates(ops, hidden, rows, allowed)
+    }
+
+    /// Width of the hidden states.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// Normed hidden states of the last pass, `[rows, hidden_size]`.

@@ -282,7 +282,9 @@ impl ChatBuilder {
 impl Builder for ChatBuilder {
     fn start(&mut self, usage: Usage) -> Vec<Event> {
         let starts = self.chunks.iter().map(ChunkBuilder::start);
-        starts.map(|chunk| self.event(chunk, usage)).collect()
+        starts
+            .map(|chunk| self.event(chunk, usage.clone()))
+            .collect()
     }
 
     fn step(&mut self, choice: usize, step: &Step, answer: &Answer, usage: Usage) -> Vec<Event> {
@@ -307,7 +309,9 @@ impl Builder for ChatBuilder {
             }
             Some(chunk)
         });
-        chunks.map(|chunk| self.event(chunk, usage)).collect()
+        chunks
+            .map(|chunk| self.event(chunk, usage.clone()))
+            .collect()
     }
 
     fn end(&mut self, _: &[Answer], usage: Usage) -> Vec<Event> {

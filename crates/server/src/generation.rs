@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use async_channel::Receiver;
-use volley_engine::{RequestUpdate, Usage as EngineUsage};
+use volley_engine::{DraftStats, RequestUpdate, Usage as EngineUsage};
 use volley_protocol::ApiError;
-use volley_protocol::openai::Usage;
+use volley_protocol::openai::{SpeculationUsage, Usage};
 use volley_protocol::parser::{Delta, ParserConfig};
+use volley_speculate::Method;
 
 use crate::output::Output;
 use crate::tokenizer::Tokenizer;
@@ -70,11 +71,16 @@ pub(crate) fn usage<'a>(
     let (mut drafted, mut accepted) = (0, 0);
     // Of several prompts the first one's.
     let mut miss = None;
+    let (mut steps, mut drafts) = (0, DraftStats::default());
     for (output, opens_prompt) in choices {
         tokens += output.tokens.len();
         reasoning += output.reasoning_tokens;
         drafted += output.drafted;
         accepted += output.accepted;
+        if let Some(usage) = &output.terminal {
+            steps += usage.steps;
+            drafts.add(&usage.speculation);
+        }
         let terminal = output.terminal.as_ref().filter(|_| opens_prompt);
         cached += terminal.map_or(0, |usage| usage.cached_tokens);
         let told = terminal.filter(|_| output.tells_cache);
@@ -83,9 +89,24 @@ pub(crate) fn usage<'a>(
     let usage = Usage::new(prompt_tokens, tokens)
         .with_cached(cached)
         .with_reasoning(reasoning)
-        .with_predictions(accepted, drafted - accepted);
+        .with_predictions(accepted, drafted - accepted)
+        .with_speculation((drafts.drafts > 0).then(|| speculation(steps, drafts)));
     match miss {
         Some(miss) => usage.with_cache_miss(miss.at, miss.why.name()),
         None => usage,
+    }
+}
+
+fn speculation(steps: usize, drafts: DraftStats) -> SpeculationUsage {
+    let methods = Method::ALL.into_iter().map(|method| {
+        let steps = drafts.methods.of(method);
+        (method.to_string(), steps)
+    });
+    SpeculationUsage {
+        steps,
+        drafts: drafts.drafts,
+        methods: methods.filter(|(_, steps)| *steps > 0).collect(),
+        drafted_per_pos: drafts.drafted,
+        accepted_per_pos: drafts.accepted,
     }
 }

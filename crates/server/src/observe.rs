@@ -62,7 +62,7 @@ impl Observer {
         self.ended = true;
         let usage = answer.usage();
         let seconds = self.start.elapsed();
-        self.metrics.answered(usage, seconds);
+        self.metrics.answered(&usage, seconds);
         for totals in answer.totals() {
             let first = self.first.unwrap_or(seconds);
             self.metrics.engine_times(&totals, first);

@@ -71,9 +71,9 @@ impl Events {
     fn start(&mut self) -> Vec<Event> {
         self.stage = Stage::Running;
         let usage = self.job.usage();
-        let mut events = self.job.reply.start(usage);
+        let mut events = self.job.reply.start(usage.clone());
         for (choice, step) in self.job.take_echo().iter().enumerate() {
-            events.extend(self.job.reply.step(choice, step, usage));
+            events.extend(self.job.reply.step(choice, step, usage.clone()));
         }
         events
     }
@@ -90,7 +90,8 @@ impl Events {
             }
             None => {
                 self.stage = Stage::Over;
-                self.job.finish(|job| job.reply.snapshot(usage));
+                let last = usage.clone();
+                self.job.finish(|job| job.reply.snapshot(last));
                 self.job.reply.end(usage)
             }
         }

@@ -1,5 +1,6 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::str::FromStr;
 
 use crate::noise::{Noise, Stream};
 use crate::{
@@ -25,6 +26,18 @@ pub enum TreeOrder {
     /// with: the target's token is the one with the largest such ratio of its own.
     #[default]
     Perturbed,
+}
+
+impl FromStr for TreeOrder {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "marginal" => Ok(Self::Marginal),
+            "perturbed" => Ok(Self::Perturbed),
+            _ => Err(format!("it is \"marginal\" or \"perturbed\", not {name:?}")),
+        }
+    }
 }
 
 /// Tree of drafts over the rows of a block, the first row for `position` (dflash 7.1): the

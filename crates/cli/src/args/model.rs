@@ -45,8 +45,8 @@ pub struct ModelArgs {
     #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "speculative_config")]
     pub num_speculative_tokens: Option<usize>,
     /// As JSON: {"method": "dflash", "model": PATH, "num_speculative_tokens": N}; methods are none,
-    /// ngram, mtp, dflash, ddtree and auto, further keys "tree_budget", "tree_seeded" and
-    /// "prompt_lookup_min".
+    /// ngram, mtp, dflash, ddtree and auto, further keys "tree_budget", "tree_seeded",
+    /// "tree_order" and "prompt_lookup_min".
     #[arg(long, value_name = "JSON")]
     pub speculative_config: Option<String>,
     /// Sampling defaults: "auto" (the model's generation_config.json), "vllm" (neutral, temperature

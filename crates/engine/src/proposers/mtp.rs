@@ -11,31 +11,38 @@ use crate::sequence::Sampling;
 /// every committed token, made from the target's hidden state there and the token behind it.
 pub(crate) struct MtpProposer<O: Ops> {
     head: Mtp<O>,
+    /// Its output at the last committed token of each slot, behind as many rows to pass through:
+    /// what a first draft comes from. Passes of other sequences may come before it, so it is kept
+    /// outside the head.
+    kept: O::Buf,
     sampling: Sampling,
-    /// By slot; none where the sequence has no use for the head.
-    contexts: Vec<Option<Context>>,
+    /// Committed tokens in the head's cache, by slot; none where the sequence has no use for it.
+    contexts: Vec<Option<usize>>,
     /// Whether sequences of [`Method::Auto`] use the head.
     auto: bool,
 }
 
-#[derive(Clone, Default)]
-struct Context {
-    /// Committed tokens in the head's cache.
-    len: usize,
-    /// Its output at the last of them: what the first draft comes from. Passes of other sequences
-    /// may come before the next draft, so it is kept outside the head.
-    hidden: Vec<f32>,
-}
-
 impl<O: Ops> MtpProposer<O> {
     /// A proposer for sequences in `slots` slots.
-    pub(crate) fn new(head: Mtp<O>, sampling: Sampling, slots: usize, auto: bool) -> Self {
-        Self {
+    pub(crate) fn new(
+        ops: &O,
+        head: Mtp<O>,
+        sampling: Sampling,
+        slots: usize,
+        auto: bool,
+    ) -> Result<Self, EngineError> {
+        Ok(Self {
+            kept: ops.alloc(2 * slots, head.width(), Dtype::Activation)?,
             head,
             sampling,
             contexts: vec![None; slots],
             auto,
-        }
+        })
+    }
+
+    /// Row of a slot in what is kept.
+    fn row(&self, slot: usize) -> usize {
+        self.contexts.len() + slot
     }
 }
 
@@ -53,17 +60,21 @@ impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
             Some(Method::Auto) => self.auto,
             Some(Method::None | Method::Ngram | Method::Dflash | Method::Ddtree) => false,
         };
-        self.contexts[slot] = used.then(Context::default);
+        self.contexts[slot] = used.then_some(0);
         Ok(())
     }
 
     fn copy_slot(
         &mut self,
-        _: &mut TargetRank<O>,
+        rank: &mut TargetRank<O>,
         from: usize,
         to: usize,
     ) -> Result<(), EngineError> {
-        self.contexts[to] = self.contexts[from].clone();
+        self.contexts[to] = self.contexts[from];
+        if self.contexts[to].is_some() {
+            let rows = [self.row(from), self.row(to)];
+            rank.ops.copy_row(&mut self.kept, rows[0], rows[1])?;
+        }
         Ok(())
     }
 
@@ -90,7 +101,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
             let Some(context) = &mut self.contexts[segment.slot] else {
                 continue;
             };
-            check_context(segment.slot, context.len, segment.past)?;
+            check_context(segment.slot, *context, segment.past)?;
             let first = rows.len();
             rows.extend(kept.iter().map(|row| segment.rows.start as u32 + row));
             let followers = rows[first + 1..].iter().map(|&row| rank.ids[row as usize]);
@@ -98,11 +109,11 @@ impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
             batch.segments.push(Segment {
                 rows: first..rows.len(),
                 slot: segment.slot,
-                past: context.len,
+                past: *context,
                 blocks: segment.blocks.clone(),
                 parents: None,
             });
-            context.len += kept.len();
+            *context += kept.len();
         }
         if rows.is_empty() {
             return Ok(());
@@ -110,11 +121,12 @@ impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
         let TargetRank { ops, target, .. } = rank;
         self.head
             .forward(ops, target, &ids, HiddenRows::Target(&rows), &batch)?;
-        for segment in &batch.segments {
-            if let Some(context) = &mut self.contexts[segment.slot] {
-                let last = segment.rows.end - 1;
-                context.hidden = ops.read(self.head.hidden(), last..last + 1)?;
-            }
+        let last = |segment: &Segment| segment.rows.end as u32 - 1;
+        let last: Vec<u32> = batch.segments.iter().map(last).collect();
+        ops.gather(self.head.hidden(), &last, &mut self.kept)?;
+        for (index, segment) in batch.segments.iter().enumerate() {
+            let row = self.row(segment.slot);
+            ops.copy_row(&mut self.kept, index, row)?;
         }
         Ok(())
     }
@@ -142,7 +154,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
     }
 
     fn context(&self, slot: usize) -> Option<usize> {
-        self.contexts[slot].as_ref().map(|context| context.len)
+        self.contexts[slot]
     }
 }
 
@@ -152,7 +164,8 @@ struct Chain {
     index: usize,
     /// Most drafts.
     depth: usize,
-    /// Row of the last pass that the next draft comes from; none when the chain has ended.
+    /// Row that the next draft comes from, of what is kept, then of the last pass; none when the
+    /// chain has ended.
     row: Option<u32>,
     proposal: Proposal,
 }
@@ -167,7 +180,7 @@ impl<O: Ops> MtpProposer<O> {
                 chains.push(Chain {
                     index,
                     depth,
-                    row: Some(chains.len() as u32),
+                    row: Some(self.row(d.slot) as u32),
                     proposal: Proposal::default(),
                 });
             }
@@ -182,15 +195,6 @@ impl<O: Ops> MtpProposer<O> {
         chains: &mut [Chain],
     ) -> Result<(), EngineError> {
         let TargetRank { ops, target, .. } = rank;
-        let width = target.config().hidden_size;
-        let mut hidden = Vec::with_capacity(chains.len() * width);
-        for chain in chains.iter() {
-            let context = self.contexts[sequences[chain.index].slot].as_ref();
-            let context =
-                context.expect("a chain is planned where the head is used: this is a bug");
-            hidden.extend_from_slice(&context.hidden);
-        }
-        let kept = ops.upload(&hidden, chains.len(), width, Dtype::Activation)?;
         for step in 0.. {
             let rows: Vec<u32> = chains.iter().filter_map(|chain| chain.row).collect();
             if rows.is_empty() {
@@ -200,7 +204,7 @@ impl<O: Ops> MtpProposer<O> {
             let top = match step {
                 0 => self
                     .head
-                    .candidates_of(ops, target, &kept, &rows, allowed)?,
+                    .candidates_of(ops, target, &self.kept, &rows, allowed)?,
                 _ => self.head.candidates(ops, target, &rows, allowed)?,
             };
             let mut first = 0;
@@ -237,18 +241,8 @@ impl<O: Ops> MtpProposer<O> {
             if ids.is_empty() {
                 return Ok(());
             }
-            let selected;
             let source = match step {
-                // Chains may have ended before, so that not all kept rows go on.
-                0 if sources.len() < chains.len() => {
-                    let rows = sources.iter().map(|&row| row as usize * width);
-                    let rows: Vec<f32> = rows
-                        .flat_map(|at| hidden[at..at + width].iter().copied())
-                        .collect();
-                    selected = ops.upload(&rows, sources.len(), width, Dtype::Activation)?;
-                    HiddenRows::Kept(&selected, sources.len())
-                }
-                0 => HiddenRows::Kept(&kept, sources.len()),
+                0 => HiddenRows::Kept(&self.kept, &sources),
                 _ => HiddenRows::Head(&sources),
             };
             self.head.forward(ops, target, &ids, source, &batch)?;
@@ -264,7 +258,7 @@ impl<O: Ops> MtpProposer<O> {
         step: usize,
         proposal: &mut Proposal,
     ) -> Result<u32, Error> {
-        let Sampling { rule, allowed } = self.sampling;
+        let Sampling { rule, allowed, .. } = self.sampling;
         let position = d.past + 1 + step;
         let (token, distribution) =
             draft(logits, 0, d.sampling, d.history, allowed, position, rule)?;

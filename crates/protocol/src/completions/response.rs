@@ -143,7 +143,7 @@ impl Builder for CompletionBuilder {
                 logprobs,
                 finish_reason,
             };
-            let usage = self.options.continuous_usage_stats.then_some(usage);
+            let usage = self.options.continuous_usage_stats.then(|| usage.clone());
             events.push(Event::data(&self.body(vec![choice], usage)));
         }
         events

@@ -8,8 +8,8 @@ pub use models::{ModelInfo, ModelList};
 pub use request::ChatRequest;
 pub use response::{
     AssistantMessage, ChatChunk, ChatResponse, Choice, ChunkChoice, ChunkDelta,
-    CompletionTokensDetails, FunctionCall, FunctionDelta, PromptTokensDetails, ToolCallDelta,
-    ToolCallOut, Usage,
+    CompletionTokensDetails, FunctionCall, FunctionDelta, PromptTokensDetails, SpeculationUsage,
+    ToolCallDelta, ToolCallOut, Usage,
 };
 
 pub use crate::request::{

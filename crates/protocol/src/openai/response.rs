@@ -1,5 +1,7 @@
 //! What goes out: the response, the stream chunk and the usage they share (API sections 1.4, 1.5).
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -8,7 +10,7 @@ use crate::parser::FinishReason;
 use crate::reply::{ClosedBy, Origin};
 
 /// Token counts of one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Usage {
     /// Tokens of the rendered prompt.
     pub prompt_tokens: usize,
@@ -20,6 +22,24 @@ pub struct Usage {
     pub prompt_tokens_details: PromptTokensDetails,
     /// About the output.
     pub completion_tokens_details: CompletionTokensDetails,
+    /// How drafts did, in complete responses that had any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speculation: Option<SpeculationUsage>,
+}
+
+/// Part of [`Usage`], an addition of ours: what `/metrics` tells of all requests, of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SpeculationUsage {
+    /// Passes of the target after the prompt: tokens over steps is the acceptance length.
+    pub steps: usize,
+    /// Steps that verified drafts.
+    pub drafts: u64,
+    /// Drafts verified by their distance from the anchor, nearest first.
+    pub drafted_per_pos: Vec<u64>,
+    /// Drafts accepted by their distance from the anchor.
+    pub accepted_per_pos: Vec<u64>,
+    /// Steps by method of drafting, those of none that drafted nothing.
+    pub methods: BTreeMap<String, u64>,
 }
 
 /// Part of [`Usage`].
@@ -74,6 +94,12 @@ impl Usage {
     pub fn with_reasoning(mut self, reasoning_tokens: usize) -> Self {
         self.completion_tokens_details.reasoning_tokens =
             reasoning_tokens.min(self.completion_tokens);
+        self
+    }
+
+    /// The same with how drafts did step by step.
+    pub fn with_speculation(mut self, speculation: Option<SpeculationUsage>) -> Self {
+        self.speculation = speculation;
         self
     }
 

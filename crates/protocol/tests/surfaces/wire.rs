@@ -64,16 +64,16 @@ fn what_closed_the_thoughts_and_ended_the_answer_is_told_with_the_finish() {
         let mut streamed = reply(Surface::Chat, &json!({"stream": true}));
         let mut whole = reply(Surface::Chat, &json!({}));
         let usage = Usage::new(3, 4);
-        let mut sent = streamed.start(usage);
+        let mut sent = streamed.start(usage.clone());
         for step in [&closed, &end] {
-            sent.extend(streamed.step(0, step, usage));
+            sent.extend(streamed.step(0, step, usage.clone()));
             whole.collect(0, step);
         }
         let chunks = sent
             .iter()
             .map(|event| -> Value { serde_json::from_str(&event.data).unwrap() });
         let chunks: Vec<Value> = chunks.map(|chunk| chunk["choices"][0].clone()).collect();
-        let body: Value = serde_json::from_str(&whole.whole(usage)).unwrap();
+        let body: Value = serde_json::from_str(&whole.whole(usage.clone())).unwrap();
         let (last, before) = chunks.split_last().unwrap();
         for choice in [last, &body["choices"][0]] {
             assert_eq!(choice["closed_by"], "budget");
@@ -90,17 +90,17 @@ fn choices_have_a_role_a_finish_and_an_index_each() {
     let mut streamed = reply(Surface::Chat, &json!({"n": 2, "stream": true}));
     let mut whole = reply(Surface::Chat, &json!({"n": 2}));
     let usage = Usage::new(3, 4);
-    let mut sent = streamed.start(usage);
+    let mut sent = streamed.start(usage.clone());
     for (choice, step) in [
         (1, content("b")),
         (0, content("a")),
         (1, finish(FinishReason::Length)),
         (0, finish(FinishReason::Stop)),
     ] {
-        sent.extend(streamed.step(choice, &step, usage));
+        sent.extend(streamed.step(choice, &step, usage.clone()));
         whole.collect(choice, &step);
     }
-    sent.extend(streamed.end(usage));
+    sent.extend(streamed.end(usage.clone()));
     let chunks: Vec<Value> = sent
         .iter()
         .filter_map(|event| serde_json::from_str(&event.data).ok())
@@ -116,7 +116,7 @@ fn choices_have_a_role_a_finish_and_an_index_each() {
         assert_eq!(own[1]["delta"]["content"], text);
         assert_eq!(own[2]["finish_reason"], reason);
     }
-    let body: Value = serde_json::from_str(&whole.whole(usage)).unwrap();
+    let body: Value = serde_json::from_str(&whole.whole(usage.clone())).unwrap();
     assert_eq!(body["choices"][0]["message"]["content"], "a");
     assert_eq!(body["choices"][1]["finish_reason"], "length");
     assert_eq!(body["choices"][1]["index"], 1);
@@ -221,7 +221,7 @@ fn chat_logprobs_are_the_same_streamed_and_not() {
     let usage = Usage::new(1, 1);
     let mut sent = Vec::new();
     for step in [step, finish(FinishReason::Stop)] {
-        sent.extend(streamed.step(0, &step, usage));
+        sent.extend(streamed.step(0, &step, usage.clone()));
         whole.collect(0, &step);
     }
     let entries: Vec<Value> = sent
@@ -234,7 +234,7 @@ fn chat_logprobs_are_the_same_streamed_and_not() {
         })
         .flatten()
         .collect();
-    let body: Value = serde_json::from_str(&whole.whole(usage)).unwrap();
+    let body: Value = serde_json::from_str(&whole.whole(usage.clone())).unwrap();
     assert_eq!(
         body["choices"][0]["logprobs"]["content"],
         Value::from(entries)
@@ -244,7 +244,7 @@ fn chat_logprobs_are_the_same_streamed_and_not() {
     assert_eq!(second["bytes"], json!([108, 111]));
     assert_eq!(second["top_logprobs"][1]["logprob"], -9999.0);
     let plain: Value =
-        serde_json::from_str(&reply(Surface::Chat, &json!({})).whole(usage)).unwrap();
+        serde_json::from_str(&reply(Surface::Chat, &json!({})).whole(usage.clone())).unwrap();
     assert_eq!(plain["choices"][0]["logprobs"], Value::Null);
 }
 
@@ -267,10 +267,10 @@ fn completion_logprobs_begin_with_the_echoed_prompt() {
     let usage = Usage::new(2, 1);
     let mut sent = Vec::new();
     for step in [prompt, more, finish(FinishReason::Length)] {
-        sent.extend(streamed.step(0, &step, usage));
+        sent.extend(streamed.step(0, &step, usage.clone()));
         whole.collect(0, &step);
     }
-    let body: Value = serde_json::from_str(&whole.whole(usage)).unwrap();
+    let body: Value = serde_json::from_str(&whole.whole(usage.clone())).unwrap();
     let choice = &body["choices"][0];
     assert_eq!(choice["text"], "Once é upon");
     let logprobs = &choice["logprobs"];

@@ -123,7 +123,7 @@ impl Metrics {
     }
 
     /// A response is complete.
-    pub fn answered(&self, usage: Usage, after: Duration) {
+    pub fn answered(&self, usage: &Usage, after: Duration) {
         self.whole_s.observe(after.as_secs_f64(), 1);
         self.prompt_tokens.observe(usage.prompt_tokens as f64, 1);
         self.completion_tokens

@@ -314,7 +314,7 @@ mod tests {
         metrics.first_token(Duration::from_millis(20));
         metrics.more_tokens(Duration::from_millis(40), 4);
         metrics.ended(Ended::Length);
-        metrics.answered(Usage::new(30, 5), Duration::from_millis(60));
+        metrics.answered(&Usage::new(30, 5), Duration::from_millis(60));
         metrics.response("/v1/models", "GET", 200);
         let stats = EngineStats {
             running: 2,

@@ -40,7 +40,7 @@ fn b28_an_engine_failure_is_one_error_event_and_no_finish() {
     for surface in ALL {
         let mut reply = reply(surface, &json!({"stream": true}));
         let usage = Usage::new(3, 1);
-        let mut sent = reply.start(usage);
+        let mut sent = reply.start(usage.clone());
         sent.extend(reply.step(0, &vec![Delta::Content("half".to_owned())].into(), usage));
         sent.extend(reply.fail(&ApiError::engine_failure("it has stopped")));
         let bodies = bodies(&sent);
@@ -64,10 +64,9 @@ fn b28_an_engine_failure_is_one_error_event_and_no_finish() {
 
 #[test]
 fn b71_b84_usage_is_the_same_everywhere() {
-    let usage = Usage::new(214, 41).with_cached(192).with_reasoning(8);
     for cached in [0, 192] {
-        let usage = usage.with_cached(cached);
         for surface in ALL {
+            let usage = Usage::new(214, 41).with_cached(cached).with_reasoning(8);
             let fields = match surface {
                 Surface::Chat | Surface::Completions => {
                     json!({"stream": true, "stream_options": {"include_usage": true}})
@@ -80,9 +79,9 @@ fn b71_b84_usage_is_the_same_everywhere() {
                 Delta::Content("x".to_owned()),
                 Delta::Finish(FinishReason::Stop),
             ]);
-            streamed.step(0, &step, usage);
+            streamed.step(0, &step, usage.clone());
             whole.collect(0, &step);
-            let end = bodies(&streamed.end(usage));
+            let end = bodies(&streamed.end(usage.clone()));
             let body: Value = serde_json::from_str(&whole.whole(usage)).unwrap();
             let told = match surface {
                 Surface::Responses => &end[0]["response"]["usage"],
