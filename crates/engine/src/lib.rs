@@ -43,7 +43,7 @@ pub use engine::{Engine, gpus, links};
 pub use handle::EngineHandle;
 pub use kernels::{KernelReport, KernelRow, time_kernels};
 pub use memory::{GpuReport, LinkReport, LinkSpeed, MemoryPlan};
-pub use meter::{Meter, MeterCase, Metered};
+pub use meter::{Meter, MeterCase, MeterSource, Metered};
 pub use options::{DeviceKind, EngineOptions, Sources, Speculation};
 pub use plan::{Room, memory_plan};
 pub use stats::{DraftStats, EngineStats, MethodSteps};

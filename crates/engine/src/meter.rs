@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use crate::ranks::{RankGroup, StepFailure};
 use crate::step::{DecodeStep, Entry, PrefillChunk, StepPlan};
 use crate::{Control, EngineError, EngineOptions, Request, Sources, SpeculateOptions};
-use volley_speculate::{DraftPlan, Method, SamplingParams};
+use volley_speculate::{DraftPlan, SamplingParams, TreeShape};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +19,25 @@ pub struct MeterCase {
     pub context: usize,
     /// Drafts per step.
     pub drafts: usize,
-    /// Whether the drafts are given, and no drafter runs: what their rows cost alone.
-    pub given: bool,
+    /// Where they come from.
+    pub source: MeterSource,
     /// Steps before those that are timed: new shapes are prepared in them.
     pub warm_steps: usize,
     /// Steps that are timed.
     pub steps: usize,
+}
+
+/// Where the drafts of a step come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeterSource {
+    /// Nowhere: they are given, and no drafter runs. What their rows cost alone.
+    Given,
+    /// A chain from a DFlash block.
+    Chain,
+    /// A tree from a DFlash block, begun with the chain.
+    Tree,
+    /// A chain of the MTP head.
+    Mtp,
 }
 
 /// Times of one case.
@@ -93,11 +106,7 @@ impl Meter {
                     .map(|slot| DecodeStep {
                         slot,
                         past: past[slot],
-                        draft: match case.drafts {
-                            0 => DraftPlan::None,
-                            drafts if case.given => DraftPlan::Given(vec![0; drafts]),
-                            depth => DraftPlan::Chain { depth },
-                        },
+                        draft: self.plan(case),
                         blocks: self.blocks(slot),
                     })
                     .collect(),
@@ -119,6 +128,21 @@ impl Meter {
         Ok(metered)
     }
 
+    fn plan(&self, case: MeterCase) -> DraftPlan {
+        let budget = case.drafts;
+        match case.source {
+            _ if budget == 0 => DraftPlan::None,
+            MeterSource::Given => DraftPlan::Given(vec![0; budget]),
+            MeterSource::Chain => DraftPlan::Chain { depth: budget },
+            MeterSource::Mtp => DraftPlan::Mtp { depth: budget },
+            MeterSource::Tree => DraftPlan::Tree(TreeShape {
+                budget,
+                depth: budget.min(self.layout.scheduler.drafts.block_drafts),
+                seeded: true,
+            }),
+        }
+    }
+
     /// Steps of a case, prompt chunks included.
     pub fn steps(&self, case: MeterCase) -> usize {
         let chunk = self.layout.scheduler.prefill_chunk;
@@ -131,7 +155,7 @@ impl Meter {
         let fits = (1..=limits.cache.sequences).contains(&case.sequences)
             && case.context > 0
             && longest <= limits.max_model_len
-            && case.drafts <= limits.drafts.max_drafts;
+            && case.drafts <= limits.drafts.most_drafts();
         if fits {
             return Ok(());
         }
@@ -142,7 +166,7 @@ impl Meter {
             case.drafts,
             limits.cache.sequences,
             limits.max_model_len,
-            limits.drafts.max_drafts
+            limits.drafts.most_drafts()
         )))
     }
 
@@ -184,7 +208,7 @@ impl Meter {
                 cache_salt: "".into(),
                 control: Control::default(),
             }),
-            method: Some(Method::Dflash),
+            method: None,
             from: None,
         };
         let mut plans = vec![StepPlan {

@@ -214,6 +214,35 @@ impl<O: Ops> Vocabulary<O> {
         Ok(())
     }
 
+    /// As [`Vocabulary::draw`], behind what is drawn already; comes to the first of the new rows.
+    /// Later calls of a chain have no more rows than the first one.
+    pub(crate) fn draw_more(
+        &mut self,
+        ops: &O,
+        x: &O::Buf,
+        rows: &[u32],
+        allowed: usize,
+        draws: &[Draw],
+    ) -> Result<usize> {
+        // The operation begins at row 0: what is kept lies behind its rows.
+        let (count, first) = (rows.len(), self.draws.max(rows.len()));
+        if first + count > self.rows {
+            let expected = format!("at most {} in all", self.rows);
+            return Err(check::error("draw", "draws", expected, first + count));
+        }
+        self.draw(ops, x, rows, allowed, draws)?;
+        for row in 0..count {
+            ops.copy_row(&mut self.drawn, row, first + row)?;
+        }
+        self.draws = first + count;
+        Ok(first)
+    }
+
+    /// Whether there are drawn tokens that were not read yet.
+    pub(crate) fn has_drawn(&self) -> bool {
+        self.draws > 0
+    }
+
     /// Finds the likeliest tokens of rows of `x`, of all ranks.
     fn rank(&mut self, ops: &O, x: &O::Buf, rows: &[u32], allowed: usize) -> Result<()> {
         if rows.len() > self.rows {

@@ -1,4 +1,4 @@
-use volley_ops::{Batch, Dtype, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, Draw, Dtype, NormKind, Ops, RopeTable};
 
 use crate::checkpoint::Checkpoint;
 use crate::layers::{
@@ -200,6 +200,34 @@ impl<O: Ops> Mtp<O> {
         allowed: usize,
     ) -> Result<Vec<TopRow>> {
         target.vocabulary().candidates(ops, hidden, rows, allowed)
+    }
+
+    /// The device draws a token for each of `draws` from its row, of the last pass or of hidden
+    /// states kept from an earlier one, and keeps it behind those that it drew before: row `i` of
+    /// them is the id `DRAWN | (first + i)` of the next pass. Comes to `first`; nothing is waited
+    /// for.
+    pub fn draw(
+        &self,
+        ops: &O,
+        target: &mut Target<O>,
+        hidden: HiddenRows<'_, O::Buf>,
+        allowed: usize,
+        draws: &[Draw],
+    ) -> Result<usize> {
+        let (x, rows) = match hidden {
+            HiddenRows::Kept(buffer, rows) => (buffer, rows),
+            HiddenRows::Head(rows) => (self.stream.normed(), rows),
+            HiddenRows::Target(_) => {
+                let expected = "rows of the head".to_string();
+                return Err(check::error(
+                    "Mtp::draw",
+                    "hidden rows",
+                    expected,
+                    "the target's",
+                ));
+            }
+        };
+        target.vocabulary().draw_more(ops, x, rows, allowed, draws)
     }
 
     /// Width of the hidden states.

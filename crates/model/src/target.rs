@@ -205,6 +205,11 @@ impl<O: Ops> Target<O> {
         self.vocabulary.candidates(ops, hidden, rows, allowed)
     }
 
+    /// Whether tokens were drawn that [`Target::outcome`] has not handed out.
+    pub fn has_drawn(&self) -> bool {
+        self.vocabulary.has_drawn()
+    }
+
     /// As [`Target::candidates`], and the tokens that [`crate::Drafter::draw`] drew last, by its rows;
     /// they are handed out once.
     pub fn outcome(
@@ -283,7 +288,8 @@ impl<O: Ops> Target<O> {
 
     /// Token embeddings, the same on every rank.
     pub(crate) fn embed(&self, ops: &O, ids: &[u32], out: &mut O::Buf) -> Result<()> {
-        check::ids("ids", ids, self.config.vocab_size)?;
+        let known = ids.iter().filter(|id| **id & DRAWN == 0);
+        check::ids("ids", known, self.config.vocab_size)?;
         self.vocabulary.embed(ops, ids, out)
     }
 

@@ -38,6 +38,18 @@ impl TargetConfig {
     }
 }
 
+impl TargetConfig {
+    /// Of a pass of the MTP head; the output head is the target's.
+    pub fn mtp_traffic(&self, shard: Shard) -> Result<Traffic> {
+        let attention = self.attention_dims(shard)?;
+        Ok(Traffic {
+            weights: bytes(&manifest::mtp(self), &|_| true, shard, self.kv_heads)?,
+            kv_per_token: 2 * attention.kv_width() * BF16_BYTES,
+            ..Traffic::default()
+        })
+    }
+}
+
 impl DrafterConfig {
     /// Of the draft of a block and of taking in context; the head is the target's.
     pub fn traffic(&self, shard: Shard) -> Result<Traffic> {

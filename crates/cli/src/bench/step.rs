@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use volley_engine::{EngineOptions, Meter, MeterCase, Metered, Sources, Speculation};
+use volley_engine::{EngineOptions, Meter, MeterCase, MeterSource, Metered, Sources, Speculation};
 use volley_model::{DrafterConfig, Shard, TargetConfig, Traffic};
 
 use super::{progress, record};
@@ -51,6 +51,10 @@ pub enum Method {
     None,
     /// Drafts by DFlash, verified as a chain.
     Dflash,
+    /// Drafts by DFlash, verified as a tree; its size is --speculative-config's "tree_budget".
+    Ddtree,
+    /// Drafts by the MTP head, chained.
+    Mtp,
     /// As many drafts that no model made: what their rows cost alone.
     Given,
 }
@@ -60,13 +64,44 @@ impl Method {
         match self {
             Self::None => "none",
             Self::Dflash => "dflash",
+            Self::Ddtree => "ddtree",
+            Self::Mtp => "mtp",
             Self::Given => "given",
+        }
+    }
+
+    fn source(self) -> MeterSource {
+        match self {
+            Self::None | Self::Given => MeterSource::Given,
+            Self::Dflash => MeterSource::Chain,
+            Self::Ddtree => MeterSource::Tree,
+            Self::Mtp => MeterSource::Mtp,
+        }
+    }
+
+    fn speculation(self, drafts: usize) -> Speculation {
+        let of = |method| Speculation {
+            max_drafts: drafts,
+            ..Speculation::of(method)
+        };
+        match self {
+            Self::None => Speculation::none(),
+            Self::Dflash => Speculation::dflash(drafts),
+            Self::Ddtree => Speculation {
+                tree_budget: drafts,
+                ..Speculation::of(volley_speculate::Method::Ddtree)
+            },
+            Self::Mtp => of(volley_speculate::Method::Mtp),
+            Self::Given => of(volley_speculate::Method::Ngram),
         }
     }
 }
 
 /// Drafts that are given, if nobody says how many.
 const GIVEN_DRAFTS: usize = 15;
+/// Nodes of a tree beside the anchor, and drafts of the MTP head, likewise.
+const TREE_DRAFTS: usize = 31;
+const MTP_DRAFTS: usize = 3;
 /// Steps before those that are timed: shapes are run, recorded and repeated in them.
 const WARM_STEPS: usize = 6;
 
@@ -138,24 +173,30 @@ fn measure(
     let (drafter, drafts) = match (method, Drafting::of(&args.model)?) {
         (Method::None, _) => (None, 0),
         (Method::Given, drafting) => (None, drafting.max_drafts.unwrap_or(GIVEN_DRAFTS)),
+        (Method::Mtp, drafting) => (None, drafting.max_drafts.unwrap_or(MTP_DRAFTS)),
         (
-            Method::Dflash,
+            Method::Dflash | Method::Ddtree,
             Drafting {
                 drafter: Some(drafter),
                 max_drafts,
+                tree_budget,
                 ..
             },
         ) => {
             let checkpoint = open::drafter(&drafter, &config)?;
             let drafter = DrafterConfig::read(&checkpoint, Some(&config))?;
             let most = drafter.block_size - 1;
-            let drafts = max_drafts.unwrap_or(most).min(most);
+            let drafts = match method {
+                Method::Ddtree => tree_budget.unwrap_or(TREE_DRAFTS),
+                _ => max_drafts.unwrap_or(most).min(most),
+            };
             (Some((checkpoint, drafter)), drafts)
         }
-        (Method::Dflash, Drafting { drafter: None, .. }) => {
-            return Err(Error::Usage(
-                "--methods dflash: name a drafter with --drafter".into(),
-            ));
+        (Method::Dflash | Method::Ddtree, Drafting { drafter: None, .. }) => {
+            return Err(Error::Usage(format!(
+                "--methods {}: name a drafter with --drafter",
+                method.name()
+            )));
         }
     };
     let most = |values: &[usize]| values.iter().copied().max().unwrap_or(1);
@@ -174,6 +215,13 @@ fn measure(
             }
             None => None,
         },
+        head: match method {
+            Method::Mtp => Some(config.mtp_traffic(Shard {
+                rank: 0,
+                ranks: args.model.tensor_parallel_size,
+            })?),
+            _ => None,
+        },
     };
     let max_model_len = most(&args.context) + (WARM_STEPS + args.steps + 2) * (1 + drafts);
     let device = load::device(args.model.device);
@@ -186,14 +234,7 @@ fn measure(
         checkpoints: 0,
         memory_fraction: args.model.gpu_memory_utilization,
         prefill_chunk: load::prefill_chunk(device),
-        speculation: match method {
-            Method::None => Speculation::none(),
-            Method::Dflash => Speculation::dflash(drafts),
-            Method::Given => Speculation {
-                max_drafts: drafts,
-                ..Speculation::of(volley_speculate::Method::Ngram)
-            },
-        },
+        speculation: method.speculation(drafts),
         max_running: most(&args.sequences),
         ..EngineOptions::default()
     };
@@ -208,7 +249,7 @@ fn measure(
                 sequences,
                 context,
                 drafts,
-                given: method == Method::Given,
+                source: method.source(),
                 warm_steps: WARM_STEPS,
                 steps: args.steps,
             };
@@ -233,6 +274,8 @@ struct Step {
     target: Traffic,
     /// The drafter's, and the context that its layers see together, as a function of the whole.
     drafter: Option<(Traffic, Window)>,
+    /// The MTP head's, of one pass.
+    head: Option<Traffic>,
 }
 
 /// Layers that see a window of the context, and all layers.
@@ -264,6 +307,12 @@ impl Step {
                 .iter()
                 .map(|w| w.unwrap_or(usize::MAX).min(case.context));
             bytes += drafter.weights + head + case.sequences * per_layer * seen.sum::<usize>();
+        }
+        if let Some(mtp) = &self.head {
+            // Every draft comes from a pass of the head, the first one from that over what was
+            // committed before, and of the output head.
+            let context = case.sequences * case.context * mtp.kv_per_token;
+            bytes += case.drafts * (mtp.weights + head + context);
         }
         bytes
     }
@@ -361,17 +410,37 @@ mod tests {
         let step = Step {
             target,
             drafter: Some((drafter.traffic(Shard::WHOLE).unwrap(), window(&drafter))),
+            head: None,
         };
         let case = |context| MeterCase {
             sequences: 1,
             context,
             drafts: 15,
-            given: false,
+            source: MeterSource::Chain,
             warm_steps: 0,
             steps: 1,
         };
         let far = step.bytes(case(16_000)) - step.bytes(case(8_000));
         // Beyond the window only one drafter layer sees more.
         assert_eq!(far, 8_000 * (target.kv_per_token + 2 * 1024 * 2));
+        // The MTP head has 424.7 million parameters and one layer of keys and values.
+        let mtp = config.mtp_traffic(Shard::WHOLE).unwrap();
+        assert_eq!(mtp.weights, 2 * 424_699_392);
+        assert_eq!(mtp.kv_per_token, 2 * 1024 * 2);
+        let step = |head| Step {
+            target,
+            drafter: None,
+            head,
+        };
+        let three = MeterCase {
+            drafts: 3,
+            source: MeterSource::Mtp,
+            ..case(1000)
+        };
+        let more = step(Some(mtp)).bytes(three) - step(None).bytes(three);
+        assert_eq!(
+            more,
+            3 * (mtp.weights + target.head + 1000 * mtp.kv_per_token)
+        );
     }
 }

@@ -1,8 +1,10 @@
 use volley_model::{HiddenRows, Mtp};
-use volley_ops::{Batch, Dtype, Ops, Segment};
-use volley_speculate::{DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, draft};
+use volley_ops::{Batch, CANDIDATES, DRAWN, Draw, Dtype, Ops, Segment};
+use volley_speculate::{
+    DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, draft,
+};
 
-use super::{TargetRank, check_context};
+use super::{TargetRank, check_context, draw_at};
 use crate::EngineError;
 use crate::logits::RankLogits;
 use crate::sequence::Sampling;
@@ -138,7 +140,9 @@ impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
         sequences: &mut [Drafting<'_>],
     ) -> Result<Vec<Proposal>, EngineError> {
         let mut chains = self.chains(sequences);
-        if !chains.is_empty() {
+        if self.unseen(rank, sequences, &chains) {
+            self.draw(rank, sequences, &mut chains)?;
+        } else if !chains.is_empty() {
             let lengths: Vec<usize> = sequences.iter().map(|d| d.history.output().len()).collect();
             let drafted = self.draft(rank, sequences, &mut chains);
             for (d, len) in sequences.iter_mut().zip(lengths) {
@@ -170,6 +174,17 @@ struct Chain {
     proposal: Proposal,
 }
 
+/// Row `row` of a pass of the head: draft `step` of a chain.
+fn segment(d: &Drafting<'_>, step: usize, row: usize) -> Segment {
+    Segment {
+        rows: row..row + 1,
+        slot: d.slot,
+        past: d.past + step,
+        blocks: d.blocks.to_vec(),
+        parents: None,
+    }
+}
+
 impl<O: Ops> MtpProposer<O> {
     fn chains(&self, sequences: &[Drafting<'_>]) -> Vec<Chain> {
         let mut chains = Vec::new();
@@ -186,6 +201,68 @@ impl<O: Ops> MtpProposer<O> {
             }
         }
         chains
+    }
+
+    /// Whether nobody has to see the drafts before they are verified: then the device draws them.
+    fn unseen(&self, rank: &TargetRank<O>, sequences: &[Drafting<'_>], chains: &[Chain]) -> bool {
+        let mut drafting = chains.iter().map(|chain| &sequences[chain.index]);
+        self.sampling.rule == Rule::Match
+            && !rank.target.has_drawn()
+            && drafting.all(|d| d.free && d.sampling.draws_from(CANDIDATES))
+    }
+
+    /// Chains of tokens that the device draws and keeps: it is not waited for.
+    fn draw(
+        &mut self,
+        rank: &mut TargetRank<O>,
+        sequences: &[Drafting<'_>],
+        chains: &mut [Chain],
+    ) -> Result<(), EngineError> {
+        let TargetRank { ops, target, .. } = rank;
+        for step in 0.. {
+            let mut going: Vec<&mut Chain> = chains
+                .iter_mut()
+                .filter(|chain| step < chain.depth)
+                .collect();
+            if going.is_empty() {
+                return Ok(());
+            }
+            let rows: Vec<u32> = going.iter().filter_map(|chain| chain.row).collect();
+            let draws: Vec<Draw> = going
+                .iter()
+                .map(|chain| draw_at(&sequences[chain.index], step))
+                .collect();
+            let source = |rows| match step {
+                0 => HiddenRows::Kept(&self.kept, rows),
+                _ => HiddenRows::Head(rows),
+            };
+            let allowed = self.sampling.allowed;
+            let first = self
+                .head
+                .draw(ops, target, source(&rows), allowed, &draws)?;
+            let (mut ids, mut sources) = (Vec::new(), Vec::new());
+            let mut batch = Batch::default();
+            for (index, (chain, row)) in going.iter_mut().zip(rows).enumerate() {
+                let token = DRAWN | (first + index) as u32;
+                chain.proposal.tokens.push(token);
+                if step + 1 < chain.depth {
+                    chain.row = Some(ids.len() as u32);
+                    batch
+                        .segments
+                        .push(segment(&sequences[chain.index], step, ids.len()));
+                    ids.push(token);
+                    sources.push(row);
+                }
+            }
+            if !ids.is_empty() {
+                let source = match step {
+                    0 => HiddenRows::Kept(&self.kept, &sources),
+                    _ => HiddenRows::Head(&sources),
+                };
+                self.head.forward(ops, target, &ids, source, &batch)?;
+            }
+        }
+        Ok(())
     }
 
     fn draft(
@@ -229,13 +306,7 @@ impl<O: Ops> MtpProposer<O> {
                     chain.row = Some(at as u32);
                     ids.push(token);
                     sources.push(row);
-                    batch.segments.push(Segment {
-                        rows: at..at + 1,
-                        slot: d.slot,
-                        past: d.past + step,
-                        blocks: d.blocks.to_vec(),
-                        parents: None,
-                    });
+                    batch.segments.push(segment(d, step, at));
                 }
             }
             if ids.is_empty() {
