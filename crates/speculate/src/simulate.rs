@@ -39,19 +39,20 @@ pub fn simulate(
     let mut said = 1;
     lookup.extend(&output[..said.min(output.len())]);
     while said < output.len() {
-        // With its bonus token a path must fit what is left.
-        let most = output.len() - said - 1;
-        let behind = marginals.get(said - 1).map_or(&[][..], Vec::as_slice);
-        let rows = &behind[..behind.len().min(most)];
+        // Nobody knows where the output ends: drafts go on behind it.
+        let rows = marginals.get(said - 1).map_or(&[][..], Vec::as_slice);
         let proposal = match how {
             Simulated::None => Proposal::default(),
-            Simulated::Chain(depth) => best_first(&rows[..rows.len().min(depth)], depth, true),
+            Simulated::Chain(depth) => {
+                let depth = depth.min(rows.len());
+                best_first(&rows[..depth], depth, true)
+            }
             Simulated::Tree { budget, seeded } => best_first(rows, budget, seeded),
             Simulated::Lookup { drafts, least } => {
                 let repeat = lookup
                     .repeat()
                     .filter(|repeat: &Repeat| repeat.len >= least);
-                let tokens = repeat.map(|at| lookup.continuation(at, drafts.min(most)));
+                let tokens = repeat.map(|at| lookup.continuation(at, drafts));
                 Proposal {
                     tokens: tokens.unwrap_or_default(),
                     ..Proposal::default()
@@ -59,7 +60,7 @@ pub fn simulate(
             }
         };
         let accepted = follow(&proposal, &output[said..]);
-        let next = said + accepted + 1;
+        let next = (said + accepted + 1).min(output.len());
         lookup.extend(&output[said..next]);
         said = next;
         steps += 1;
@@ -128,6 +129,22 @@ mod tests {
             least: 1,
         };
         assert_eq!(steps(lookup), 20);
+    }
+
+    /// At the end of an output there are fewer right guesses than the chain has drafts: it stays a
+    /// chain, and a tree is no larger than its budget says.
+    #[test]
+    fn what_is_drafted_does_not_know_the_end() {
+        let output = [1, 2, 3];
+        // The second guess for the token 2 is right; behind it the drafter goes on.
+        let behind = |first| vec![guesses(&[first, 2]), guesses(&[3, 50]), guesses(&[51, 52])];
+        let marginals = [behind(9), vec![guesses(&[3]), guesses(&[51])], Vec::new()];
+        let steps = |how| simulate(how, &[7], &output, &marginals);
+        assert_eq!(steps(Simulated::Chain(15)), 2);
+        let tree = |budget, seeded| steps(Simulated::Tree { budget, seeded });
+        assert_eq!([3, 4, 5].map(|budget| tree(budget, true)), [2, 1, 1]);
+        // An end token that is accepted has no bonus token behind it.
+        assert_eq!(simulate(Simulated::Chain(15), &[7], &output, &[behind(2)]), 1);
     }
 
     #[test]

@@ -21,10 +21,11 @@ pub struct Guess {
 pub enum TreeOrder {
     /// The drafter's probabilities. The noise is not looked at: the chain of likeliest tokens is
     /// not the chain that [`crate::draft_chain`] drafts.
+    #[default]
     Marginal,
     /// The drafter's probabilities, each over the exponential noise that the target will choose
-    /// with: the target's token is the one with the largest such ratio of its own.
-    #[default]
+    /// with: the target's token is the one with the largest such ratio of its own. Worth it where
+    /// the drafter is as sure as the target; a target that is surer hardly heeds the noise.
     Perturbed,
 }
 

@@ -29,9 +29,9 @@ pub struct ServeArgs {
     /// Sent as bearer token.
     #[arg(long)]
     pub api_key: Option<String>,
-    /// Requests at once.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
-    pub concurrency: usize,
+    /// Requests at once; of several numbers one after the other.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive)]
+    pub concurrency: Vec<usize>,
     /// Requests per second to start at most [default: as fast as others end].
     #[arg(long, value_name = "PER_S")]
     pub rate: Option<f64>,
@@ -117,51 +117,88 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         }
         body.to_string()
     };
-    let next = AtomicUsize::new(0);
-    let samples = Mutex::new(Vec::new());
-    let failures = Mutex::new(Vec::new());
-    let bar = progress::bar(count as u64, "requests");
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..args.concurrency {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count {
-                        return;
-                    }
-                    if let Some(rate) = args.rate {
-                        let due = Duration::from_secs_f64(index as f64 / rate);
-                        std::thread::sleep(due.saturating_sub(start.elapsed()));
-                    }
-                    match client.stream(&body(index)) {
-                        Ok(sample) => push(&samples, sample),
-                        Err(error) => push(&failures, error),
-                    }
-                    bar.inc(1);
-                }
-            });
-        }
-    });
-    let seconds = start.elapsed().as_secs_f64();
-    bar.finish_and_clear();
-    let failures = failures.into_inner().unwrap_or_else(|e| e.into_inner());
-    let samples = samples.into_inner().unwrap_or_else(|e| e.into_inner());
-    let mut row = summary(&samples, seconds);
-    row.url.clone_from(&args.url);
-    row.model = model;
-    row.concurrency = args.concurrency;
-    row.failed = failures.len();
-    print(&row);
+    let load = Load {
+        client: &client,
+        body: &body,
+        count,
+        rate: args.rate,
+    };
+    let mut rows = Vec::new();
+    let mut failures = Vec::new();
+    for &concurrency in &args.concurrency {
+        let (row, failed) = load.run(concurrency);
+        let row = Row {
+            url: args.url.clone(),
+            model: model.clone(),
+            ..row
+        };
+        print(&row);
+        rows.push(row);
+        failures.extend(failed);
+    }
     if let Some(path) = &args.json {
-        record::write(path, DeviceKind::Cpu, &[&row])?;
+        record::write(path, DeviceKind::Cpu, &rows)?;
     }
     match failures.first() {
         None => Ok(()),
         Some(first) => Err(Error::Failed(format!(
-            "{} of {count} requests failed, the first one: {first}",
-            failures.len()
+            "{} of {} requests failed, the first one: {first}",
+            failures.len(),
+            count * rows.len()
         ))),
+    }
+}
+
+/// What is sent.
+struct Load<'a> {
+    client: &'a Client,
+    body: &'a (dyn Fn(usize) -> String + Sync),
+    /// Requests.
+    count: usize,
+    /// Starts per second at most.
+    rate: Option<f64>,
+}
+
+impl Load<'_> {
+    /// Sends all requests, so many at a time; with what failed.
+    fn run(&self, concurrency: usize) -> (Row, Vec<String>) {
+        let next = AtomicUsize::new(0);
+        let samples = Mutex::new(Vec::new());
+        let failures = Mutex::new(Vec::new());
+        let bar = progress::bar(self.count as u64, "requests");
+        let start = Instant::now();
+        let send = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= self.count {
+                    return;
+                }
+                if let Some(rate) = self.rate {
+                    let due = Duration::from_secs_f64(index as f64 / rate);
+                    std::thread::sleep(due.saturating_sub(start.elapsed()));
+                }
+                match self.client.stream(&(self.body)(index)) {
+                    Ok(sample) => push(&samples, sample),
+                    Err(error) => push(&failures, error),
+                }
+                bar.inc(1);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..concurrency {
+                scope.spawn(send);
+            }
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        bar.finish_and_clear();
+        let failures = failures.into_inner().unwrap_or_else(|e| e.into_inner());
+        let samples = samples.into_inner().unwrap_or_else(|e| e.into_inner());
+        let row = Row {
+            concurrency,
+            failed: failures.len(),
+            ..summary(&samples, seconds)
+        };
+        (row, failures)
     }
 }
 

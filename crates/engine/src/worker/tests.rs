@@ -184,8 +184,8 @@ impl RankWorker<CandleOps> {
 }
 
 impl RankWorker<CandleOps> {
-    /// The drafts of a chain of 15 behind the text of slot 0, as host or device choose them.
-    fn drafts_by(&mut self, device: bool) -> Vec<u32> {
+    /// The drafts of a chain behind the text of slot 0, as host or device choose them.
+    fn drafts_by(&mut self, device: bool, plan: &DraftPlan) -> Vec<u32> {
         let sequence = self.sequences[0].as_mut().unwrap();
         let (anchor, past, blocks) = (sequence.anchor, sequence.committed, blocks(0));
         let mut drafting = [Drafting {
@@ -193,7 +193,7 @@ impl RankWorker<CandleOps> {
             past,
             blocks: &blocks,
             anchor,
-            plan: &DraftPlan::Chain { depth: 15 },
+            plan,
             sampling: &sequence.request.sampling,
             free: device,
             history: &mut sequence.history,
@@ -207,10 +207,11 @@ impl RankWorker<CandleOps> {
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &ids, &pass.batch).unwrap();
         let (_, drawn) = target.outcome(ops, &[0], self.sampling.allowed).unwrap();
-        match device {
-            true => drawn,
-            false => tokens,
-        }
+        let chosen = |token: &u32| match device {
+            true => drawn[(token ^ DRAWN) as usize],
+            false => *token,
+        };
+        tokens.iter().map(chosen).collect()
     }
 }
 
@@ -242,12 +243,14 @@ fn the_device_draws_what_the_host_would() {
         let mut plan = enter(0, &prompt);
         plan.enter[0].request.as_mut().unwrap().sampling = sampling.clone();
         step(&mut worker, plan);
-        let drafts = worker.drafts_by(true);
-        assert_eq!(drafts.len(), 15);
-        assert_eq!(drafts, worker.drafts_by(false), "{sampling:?}");
-        distinct.insert(drafts);
+        for plan in [DraftPlan::Chain { depth: 15 }, DraftPlan::Mtp { depth: 7 }] {
+            let drafts = worker.drafts_by(true, &plan);
+            assert_eq!(drafts.len(), plan.most_drafts());
+            assert_eq!(drafts, worker.drafts_by(false, &plan), "{sampling:?}");
+            distinct.insert(drafts);
+        }
     }
-    assert_eq!(distinct.len(), 6);
+    assert_eq!(distinct.len(), 12);
 }
 
 /// Says that it has seen everything but the last token.
