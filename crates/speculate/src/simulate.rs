@@ -144,7 +144,10 @@ mod tests {
         let tree = |budget, seeded| steps(Simulated::Tree { budget, seeded });
         assert_eq!([3, 4, 5].map(|budget| tree(budget, true)), [2, 1, 1]);
         // An end token that is accepted has no bonus token behind it.
-        assert_eq!(simulate(Simulated::Chain(15), &[7], &output, &[behind(2)]), 1);
+        assert_eq!(
+            simulate(Simulated::Chain(15), &[7], &output, &[behind(2)]),
+            1
+        );
     }
 
     #[test]
