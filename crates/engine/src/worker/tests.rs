@@ -7,7 +7,7 @@ use volley_model::Checkpoint;
 use volley_ops::{DRAWN, Ops};
 use volley_ops_candle::CandleOps;
 use volley_speculate::{
-    DraftPlan, Drafting, Method, Proposal, Proposer, SamplingParams, TreeShape,
+    DraftPlan, Drafting, Method, Proposal, Proposer, SamplingParams, TreeOrder, TreeShape,
 };
 
 use super::RankWorker;
@@ -35,6 +35,7 @@ fn worker() -> RankWorker<CandleOps> {
         speculation: Speculation {
             max_drafts: 15,
             mtp: true,
+            tree_order: TreeOrder::Perturbed,
             ..Speculation::of(Method::Auto)
         },
         ..EngineOptions::default()
