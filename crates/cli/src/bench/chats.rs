@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use volley_engine::{SpeculateOptions, Usage};
 use volley_protocol::openai::ChatRequest;
 use volley_protocol::parser::Aggregate;
-use volley_server::ServedModel;
+use volley_server::{FEATURES, ServedModel};
 
 use crate::error::{Error, Result};
 
@@ -127,7 +127,7 @@ pub fn answer(
     max_tokens: usize,
 ) -> Result<Outcome> {
     let body = body(chat, temperature, max_tokens);
-    let request = ChatRequest::from_json(body.to_string().as_bytes())?;
+    let request = ChatRequest::from_json_with(body.to_string().as_bytes(), &FEATURES)?;
     let mut prepared = model.prepare(request, "call_".into())?;
     prepared.request.speculate = speculate;
     let prompt = prepared.request.prompt.clone();
