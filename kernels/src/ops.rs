@@ -23,6 +23,16 @@ use crate::rank::CudaOps;
 use crate::recorded::Recorded;
 use crate::{attention, gdn, gdn_prefill, norm, rows, top};
 
+#[cfg(feature = "cuda")]
+impl CudaOps {
+    /// [`Ops::draw`] in the way of the last one: nothing is copied, so it can be recorded.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn draw_again(&self, tops: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
+        let draws = self.tables.last_draws();
+        top::draw(&*self.driver, self.ranks(), tops, draws, rows, out)
+    }
+}
+
 impl Ops for CudaOps {
     type Buf = Buf;
     type Weight = Weight;

@@ -102,13 +102,6 @@ impl CudaOps {
         self.linear.choose(kernel);
     }
 
-    /// [`Ops::draw`] in the way of the last one: nothing is copied, so it can be recorded.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn draw_again(&self, tops: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
-        let draws = self.tables.last_draws();
-        top::draw(&*self.driver, self.ranks(), tops, draws, rows, out)
-    }
-
     /// The device underneath.
     pub fn driver(&self) -> &Arc<dyn Driver> {
         &self.driver

@@ -289,11 +289,11 @@ pub fn main() -> ExitCode {
     };
     match run(&options) {
         Ok(record) => {
-            if let Some(path) = &options.json {
-                if let Err(error) = std::fs::write(path, format!("{record:#}\n")) {
-                    eprintln!("{path}: {error}");
-                    return ExitCode::FAILURE;
-                }
+            if let Some(path) = &options.json
+                && let Err(error) = std::fs::write(path, format!("{record:#}\n"))
+            {
+                eprintln!("{path}: {error}");
+                return ExitCode::FAILURE;
             }
             ExitCode::SUCCESS
         }

@@ -167,7 +167,7 @@ pub fn skewed(rank: &mut Rank) -> Result<usize> {
     for _ in 0..60 {
         std::thread::sleep(Duration::from_micros(pauses.next() % 4000));
         cuda.replay(&graph).map_err(device_error)?;
-        if pauses.next() % 4 != 0 {
+        if !pauses.next().is_multiple_of(4) {
             cuda.replay(&graph).map_err(device_error)?;
         } else {
             cuda.synchronize().map_err(device_error)?;
@@ -249,7 +249,7 @@ pub fn repeated(rank: &mut Rank, sums: usize) -> Result<usize> {
             }
         }
         for _ in 0..REPEATS {
-            if pauses.next() % 16 == 0 {
+            if pauses.next().is_multiple_of(16) {
                 std::thread::sleep(Duration::from_micros(pauses.next() % 500));
             }
             cuda.replay(&graph).map_err(device_error)?;
@@ -274,9 +274,9 @@ fn cancelling(noise: &mut Noise, rank: usize, ranks: usize, rows: usize) -> Vec<
     let Some(pool) = pools.get(rank / 2) else {
         return vec![0.0; rows * WIDTH];
     };
-    let sign = if rank % 2 == 0 { 1.0 } else { -1.0 };
+    let sign = if rank.is_multiple_of(2) { 1.0 } else { -1.0 };
     let value = |(i, x): (usize, &f32)| match i % 8 {
-        7 => (x * 25.0).round() * if rank % 2 == 0 { 1.0 } else { 1.5 },
+        7 => (x * 25.0).round() * if rank.is_multiple_of(2) { 1.0 } else { 1.5 },
         _ => sign * x,
     };
     pool.iter().enumerate().map(value).collect()
