@@ -1,9 +1,12 @@
 //! The engine thread: takes requests in, runs one step after the other.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-use async_channel::Receiver;
+use async_channel::{Receiver, RecvError};
 use volley_speculate::policy::Policy;
 
 use crate::Stop;
@@ -11,6 +14,9 @@ use crate::handle::{Shared, Submission};
 use crate::ranks::{RankGroup, StepFailure};
 use crate::schedule::{Schedule, SchedulerLimits, StepLoad};
 use crate::step::StepPlan;
+
+/// How long an engine with a large pool has been idle before it looks through it.
+const CHECK_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Scheduler {
     ranks: RankGroup,
@@ -69,9 +75,20 @@ impl Scheduler {
     /// submissions are closed.
     fn receive(&mut self) -> Result<bool, String> {
         if self.schedule.is_idle() {
-            self.schedule.check_integrity()?;
             self.shared.heartbeat.idle();
-            match self.submissions.recv_blocking() {
+            // A large pool takes a while to look through, in which nobody should wait.
+            let patience = match self.schedule.is_quick_to_check() {
+                true => Duration::ZERO,
+                false => CHECK_AFTER,
+            };
+            let submission = match next_within(&self.submissions, patience) {
+                Some(submission) => submission,
+                None => {
+                    self.schedule.check_integrity()?;
+                    self.submissions.recv_blocking()
+                }
+            };
+            match submission {
                 Ok(submission) => self.schedule.queue(submission, self.start.elapsed()),
                 Err(_) => return Ok(false),
             }
@@ -95,5 +112,50 @@ impl Scheduler {
             Err(StepFailure::Lost(reason)) => return Err(reason),
         }
         Ok(())
+    }
+}
+
+/// The next message, or that there can be none; nothing when it takes longer than `patience`.
+fn next_within<T>(from: &Receiver<T>, patience: Duration) -> Option<Result<T, RecvError>> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let until = Instant::now() + patience;
+    let mut next = pin!(from.recv());
+    loop {
+        if let Poll::Ready(message) = next.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(message);
+        }
+        let left = until.checked_duration_since(Instant::now())?;
+        thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_waited_for_so_long_and_no_longer() {
+        let (sender, receiver) = async_channel::unbounded();
+        assert_eq!(next_within::<u32>(&receiver, Duration::ZERO), None);
+        let begun = Instant::now();
+        assert_eq!(next_within(&receiver, Duration::from_millis(20)), None);
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(20));
+                sender.send_blocking(7).expect("the receiver lives");
+            });
+            assert_eq!(next_within(&receiver, Duration::from_secs(60)), Some(Ok(7)));
+        });
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        drop(sender);
+        let closed = Some(Err(RecvError));
+        assert_eq!(next_within(&receiver, Duration::from_secs(60)), closed);
     }
 }
