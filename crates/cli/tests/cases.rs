@@ -12,7 +12,8 @@ const STREAMS: &str = "crates/protocol/tests/surfaces/bugs/streams.rs";
 const TEMPLATE: &str = "crates/protocol/tests/template.rs";
 const ACCESS: &str = "crates/cli/tests/access.rs";
 const CHAT: &str = "crates/cli/tests/chat.rs";
-const HOSTILE: &str = "crates/cli/tests/hostile.rs";
+const LEAVERS: &str = "crates/cli/tests/leavers.rs";
+const REPEATS: &str = "crates/cli/tests/repeats.rs";
 const LOAD: &str = "crates/cli/tests/load.rs";
 const CONTROL: &str = "crates/engine/tests/control.rs";
 const EQUALITY: &str = "crates/engine/tests/equality.rs";
@@ -111,9 +112,9 @@ const CASES: &[(u32, &str, &str)] = &[
         "b62_bad_schemas_and_grammars_fail_their_request_only",
     ),
     (63, CONSTRAINTS, "b63_degenerate_switches"),
-    (65, HOSTILE, "b65_a_b_a"),
-    (66, HOSTILE, "b66_b71_repeated_requests_agree"),
-    (67, HOSTILE, "b67_the_second_turn_knows_the_first"),
+    (65, REPEATS, "b65_a_b_a"),
+    (66, REPEATS, "b66_b71_repeated_requests_agree"),
+    (67, REPEATS, "b67_the_second_turn_knows_the_first"),
     (
         70,
         REQUESTS,
@@ -125,8 +126,8 @@ const CASES: &[(u32, &str, &str)] = &[
     (75, METHODS, "every_method_gives_the_text_of_none"),
     (76, LOAD, "sixteen_at_once_are_all_answered_alike"),
     (77, REQUESTS, "b77_penalties_out_of_range"),
-    (81, HOSTILE, "b81_clients_that_leave_free_everything"),
-    (83, HOSTILE, "b83_hard_closes_hurt_nobody_else"),
+    (81, LEAVERS, "b81_clients_that_leave_free_everything"),
+    (83, LEAVERS, "b83_hard_closes_hurt_nobody_else"),
     (84, STREAMS, "b84_continuous_usage_is_in_every_chunk"),
     (85, REQUESTS, "b85_limits_of_the_answer"),
     (86, REQUESTS, "b86_a_prompt_larger_than_the_context"),

@@ -35,6 +35,24 @@ pub struct Request {
     pub control: Control,
 }
 
+impl Request {
+    /// A greedy request of nobody in particular, which keeps and bounds nothing.
+    pub fn new(prompt: Vec<u32>, max_tokens: usize) -> Self {
+        Self {
+            prompt,
+            sampling: SamplingParams::default(),
+            max_tokens,
+            min_tokens: 0,
+            stop_ids: Vec::new(),
+            speculate: SpeculateOptions::default(),
+            checkpoints: Vec::new(),
+            cache_salt: "".into(),
+            priority: 0,
+            control: Control::default(),
+        }
+    }
+}
+
 /// Per-request choice of speculation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpeculateOptions {

@@ -7,8 +7,8 @@ use crate::engine::start_ranks;
 use crate::layout::Layout;
 use crate::ranks::{RankGroup, StepFailure};
 use crate::step::{DecodeStep, Entry, PrefillChunk, StepPlan};
-use crate::{Control, EngineError, EngineOptions, Request, Sources, SpeculateOptions};
-use volley_speculate::{DraftPlan, SamplingParams, TreeShape};
+use crate::{EngineError, EngineOptions, Request, Sources};
+use volley_speculate::{DraftPlan, TreeShape};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,18 +196,10 @@ impl Meter {
         let allowed = self.layout.sampling.allowed as u64;
         let entry = |slot: usize| Entry {
             slot,
-            request: Some(Request {
-                prompt: random(slot as u64, case.context, allowed),
-                sampling: SamplingParams::default(),
-                max_tokens: usize::MAX / 2,
-                min_tokens: 0,
-                stop_ids: Vec::new(),
-                speculate: SpeculateOptions::default(),
-                checkpoints: Vec::new(),
-                priority: 0,
-                cache_salt: "".into(),
-                control: Control::default(),
-            }),
+            request: Some(Request::new(
+                random(slot as u64, case.context, allowed),
+                usize::MAX / 2,
+            )),
             method: None,
             from: None,
         };

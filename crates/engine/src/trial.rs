@@ -1,11 +1,10 @@
 use std::time::Instant;
 
-use volley_speculate::{DraftPlan, Method, SamplingParams};
+use volley_speculate::{DraftPlan, Method};
 
-use crate::control::Control;
+use crate::Request;
 use crate::ranks::{RankGroup, StepFailure};
 use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepPlan};
-use crate::{Request, SpeculateOptions};
 
 /// A text of no meaning in slot 0 and in the first cache blocks, for steps before the first request.
 pub(crate) struct Trial<'a> {
@@ -26,21 +25,8 @@ impl<'a> Trial<'a> {
 
     /// Begins again, with a prompt of `tokens` computed in one pass.
     pub fn enter(&mut self, tokens: usize, method: Method) -> Result<(), StepFailure> {
-        let request = Request {
-            prompt: vec![0; tokens],
-            sampling: SamplingParams::default(),
-            max_tokens: usize::MAX,
-            min_tokens: 0,
-            stop_ids: Vec::new(),
-            speculate: SpeculateOptions {
-                method: Some(method),
-                ..SpeculateOptions::default()
-            },
-            checkpoints: Vec::new(),
-            priority: 0,
-            cache_salt: "".into(),
-            control: Control::default(),
-        };
+        let mut request = Request::new(vec![0; tokens], usize::MAX);
+        request.speculate.method = Some(method);
         self.committed = 0;
         self.step(StepPlan {
             enter: vec![Entry {

@@ -2,9 +2,6 @@ use std::collections::BTreeMap;
 
 use crate::Error;
 
-/// APIs allow no higher one.
-const MOST_COMMON_TEMPERATURE: f32 = 2.0;
-
 /// How one request samples. Neutral values switch a filter off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
@@ -82,12 +79,10 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// Whether drafts can be drawn from the `candidates` likeliest tokens of a row alone: the same
-    /// ones that the whole row gives, but for filters that leave more tokens than these. At common
-    /// temperatures those hold almost all of the mass.
+    /// Whether the `candidates` likeliest tokens of a row give the drafts that the whole row gives.
     pub fn draws_from(&self, candidates: usize) -> bool {
         let few = (1..=candidates).contains(&self.top_k);
-        self.leaves_logits() && (few || self.temperature <= MOST_COMMON_TEMPERATURE)
+        self.leaves_logits() && (few || self.temperature == 0.0)
     }
 
     /// Whether logits are the target's own: no bias, no penalty.

@@ -5,10 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use volley_engine::{
-    Control, Engine, EngineHandle, EngineOptions, Request, SpeculateOptions, Stop,
-};
-use volley_speculate::{Method, SamplingParams};
+use volley_engine::{Engine, EngineHandle, EngineOptions, Request, Stop};
+use volley_speculate::Method;
 
 use super::svg::{Group, bars};
 use super::{progress, record};
@@ -169,23 +167,10 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn request(&self, method: Method, prompt_tokens: usize, max_tokens: usize) -> Request {
         let vocab = self.engine.info().vocab_size as u32;
-        Request {
-            prompt: (0..prompt_tokens)
-                .map(|_| rand::random_range(0..vocab))
-                .collect(),
-            sampling: SamplingParams::default(),
-            max_tokens,
-            min_tokens: 0,
-            stop_ids: Vec::new(),
-            speculate: SpeculateOptions {
-                method: Some(method),
-                ..SpeculateOptions::default()
-            },
-            checkpoints: Vec::new(),
-            cache_salt: "".into(),
-            priority: 0,
-            control: Control::default(),
-        }
+        let prompt = (0..prompt_tokens).map(|_| rand::random_range(0..vocab));
+        let mut request = Request::new(prompt.collect(), max_tokens);
+        request.speculate.method = Some(method);
+        request
     }
 
     /// Sends requests at the same time and hears all of them out.

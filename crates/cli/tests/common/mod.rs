@@ -1,6 +1,8 @@
 //! A real server process and a small client.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod canary;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};

@@ -108,6 +108,8 @@ impl Schedule {
         let checked = self.cache.check(tables, slots);
         checked.map_err(|error| format!("the cache is inconsistent: {error}"))
     }
+
+    /// Puts what is running and what is free where the metrics read it.
     pub fn show_gauges(&self) {
         let mut stats = self.shared.stats();
         stats.running = self.running.len();

@@ -234,7 +234,7 @@ fn the_device_draws_what_the_host_would() {
         sampled(40.0, 50, 0.7, 0.0, 2),
         sampled(1.0, 20, 0.95, 0.0, 3),
         sampled(0.7, 20, 0.8, 0.05, u64::MAX),
-        sampled(2.0, 0, 1.0, 0.9, 5),
+        sampled(2.0, 64, 1.0, 0.9, 5),
     ]
     .into_iter()
     .enumerate()
