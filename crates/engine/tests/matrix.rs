@@ -5,6 +5,7 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use common::{Outcome, dflash, greedy, run, wait};
 use rand::{RngExt, SeedableRng};
@@ -170,21 +171,38 @@ fn a_part_of_the_matrix() {
     }
 }
 
-#[test]
-#[ignore = "takes half an hour: 32 combinations of 130 lengths, hit, miss and partial hit of each"]
-fn the_whole_matrix() {
-    let pairs = pairs(40..170);
-    let mut compared = 0;
-    for chunk in CHUNKS {
-        for speculation in [Speculation::none(), dflash(15)] {
-            for company in [1, 8] {
-                for ranks in [1, 2] {
-                    let case = case(chunk, speculation, company, ranks);
-                    compared += check(case, &pairs);
-                    eprintln!("{case:?}: {compared} texts so far");
-                }
-            }
+/// The pairs of the whole matrix, their texts computed once for all of its tests.
+static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| pairs(40..170));
+
+/// Miss, hit and partial hit of 130 lengths: a test for each combination of the rest.
+macro_rules! whole_matrix {
+    ($($name:ident: $chunk:expr, $speculation:expr;)*) => {
+        $(mod $name {
+            whole_matrix!(alone: $chunk, $speculation, 1, 1);
+            whole_matrix!(batch_of_8: $chunk, $speculation, 8, 1);
+            whole_matrix!(alone_on_2_ranks: $chunk, $speculation, 1, 2);
+            whole_matrix!(batch_of_8_on_2_ranks: $chunk, $speculation, 8, 2);
+        })*
+    };
+    ($name:ident: $chunk:expr, $speculation:expr, $company:expr, $ranks:expr) => {
+        #[test]
+        #[ignore = "the whole matrix takes half an hour of a core"]
+        fn $name() {
+            let case = super::case($chunk, $speculation, $company, $ranks);
+            let compared = super::check(case, &super::PAIRS);
+            eprintln!("{case:?}: {compared} texts");
+            assert_eq!(compared, 130 * 3);
         }
-    }
-    assert_eq!(compared, 32 * 130 * 3);
+    };
+}
+
+whole_matrix! {
+    chunks_of_1: 1, super::Speculation::none();
+    chunks_of_1_dflash: 1, super::dflash(15);
+    chunks_of_7: 7, super::Speculation::none();
+    chunks_of_7_dflash: 7, super::dflash(15);
+    chunks_of_64: 64, super::Speculation::none();
+    chunks_of_64_dflash: 64, super::dflash(15);
+    whole_prompts: usize::MAX, super::Speculation::none();
+    whole_prompts_dflash: usize::MAX, super::dflash(15);
 }
