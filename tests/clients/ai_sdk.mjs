@@ -1,10 +1,10 @@
-// Text, thoughts, tools and errors through the AI SDK. Usage: ai_sdk.mjs BASE_URL
+// Text, thoughts, tools, formats and errors through the AI SDK. Usage: ai_sdk.mjs BASE_URL
 import assert from "node:assert/strict";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, stepCountIs, streamText, tool } from "ai";
+import { generateText, Output, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
-const volley = createOpenAICompatible({ name: "volley", baseURL: process.argv[2], includeUsage: true });
+const volley = createOpenAICompatible({ name: "volley", baseURL: process.argv[2], includeUsage: true, supportsStructuredOutputs: true });
 const model = volley("volley-demo");
 const settings = { model, temperature: 0, maxRetries: 0 };
 
@@ -44,12 +44,20 @@ async function tools() {
   assert.deepEqual(steps[0].toolCalls[0].input, { place: "Bergen" });
 }
 
+async function format() {
+  const schema = z.object({ answer: z.number().int(), unit: z.enum(["none", "euros"]) });
+  const request = { ...settings, prompt: "What is 17 + 25?", output: Output.object({ schema }) };
+  const whole = (await generateText(request)).output;
+  assert(Number.isInteger(whole.answer), whole);
+  assert.deepEqual(await streamText(request).output, whole);
+}
+
 async function errors() {
   await assert.rejects(generateText({ ...settings, model: volley("gpt-4"), prompt: "Hi" }), /gpt-4/);
   await assert.rejects(generateText({ ...settings, prompt: "word ".repeat(20000) }), /maximum context length/);
 }
 
-for (const check of [text, tools, errors]) {
+for (const check of [text, tools, format, errors]) {
   await check();
   console.log(`AI SDK ${check.name}: ok`);
 }

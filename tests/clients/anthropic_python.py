@@ -1,32 +1,23 @@
-"""Messages, tool use and errors through anthropic-python. Usage: anthropic_python.py URL"""
+"""Messages, tool use, formats and errors through anthropic-python. Usage: anthropic_python.py URL"""
 
 import sys
 
 from anthropic import Anthropic, BadRequestError, NotFoundError
 
-MODEL = "volley-demo"
+from asked import BERGEN, MODEL, SUM, WEATHER, Sum, report, run, user
+
 # The library has no field for it any more.
 GREEDY = {"temperature": 0}
-WEATHER = {
-    "name": "get_weather",
-    "description": "Get the current weather",
-    "input_schema": {
-        "type": "object",
-        "properties": {"place": {"type": "string"}},
-        "required": ["place"],
-    },
+WEATHER_TOOL = {
+    "name": WEATHER["name"],
+    "description": WEATHER["description"],
+    "input_schema": WEATHER["parameters"],
 }
-
-
-def user(text):
-    return {"role": "user", "content": text}
 
 
 def check_message(client):
     """Streamed and whole messages agree, without thoughts unless they are asked for."""
-    request = dict(
-        model=MODEL, max_tokens=400, extra_body=GREEDY, messages=[user("What is 17 + 25?")]
-    )
+    request = dict(model=MODEL, max_tokens=400, extra_body=GREEDY, messages=user(SUM))
     whole = client.messages.create(**request)
     assert [block.type for block in whole.content] == ["text"], whole
     assert "42" in whole.content[0].text, whole
@@ -44,9 +35,9 @@ def check_message(client):
 
 def check_thinking_and_tools(client):
     """Thoughts and tool use come in their blocks, and go back as they came."""
-    request = dict(model=MODEL, max_tokens=600, extra_body=GREEDY, tools=[WEATHER])
+    request = dict(model=MODEL, max_tokens=600, extra_body=GREEDY, tools=[WEATHER_TOOL])
     request["thinking"] = {"type": "adaptive"}
-    messages = [user("What's the weather in Bergen?")]
+    messages = user(BERGEN)
     with client.messages.stream(**request, messages=messages) as stream:
         events = [event.type for event in stream]
         answer = stream.get_final_message()
@@ -54,7 +45,7 @@ def check_thinking_and_tools(client):
     call = answer.content[-1]
     assert (call.name, call.input) == ("get_weather", {"place": "Bergen"}), call
     assert events.count("content_block_start") == len(answer.content), events
-    result = '{"city": "Bergen", "temperature": 27, "condition": "snowy", "wind": 1}'
+    result = report("Bergen")
     messages += [
         {"role": "assistant", "content": answer.content},
         {
@@ -67,9 +58,21 @@ def check_thinking_and_tools(client):
     assert "27" in end.content[-1].text, end
 
 
+def check_format(client):
+    """Parsed answers, with thoughts before them and without, streamed and not."""
+    request = dict(model=MODEL, max_tokens=400, extra_body=GREEDY, messages=user(SUM))
+    for thinking in ("disabled", "adaptive"):
+        request["thinking"] = {"type": thinking}
+        whole = client.messages.parse(**request, output_format=Sum)
+        assert isinstance(whole.parsed_output, Sum), whole
+        with client.messages.stream(**request, output_format=Sum) as stream:
+            final = stream.get_final_message()
+        assert final.parsed_output == whole.parsed_output, final
+
+
 def check_stop(client):
     """Stop sequences and the limit have their reasons."""
-    request = dict(model=MODEL, extra_body=GREEDY, messages=[user("What is 17 + 25?")])
+    request = dict(model=MODEL, extra_body=GREEDY, messages=user(SUM))
     whole = client.messages.create(**request, max_tokens=400).content[0].text
     word = whole.split()[1]
     stopped = client.messages.create(**request, max_tokens=400, stop_sequences=[word])
@@ -82,13 +85,13 @@ def check_stop(client):
 
 def check_errors(client):
     """Errors arrive as the library's classes, with their texts."""
-    long = [user("word " * 20000)]
+    long = user("word " * 20000)
     for kind, request, word in [
         (NotFoundError, {"model": "claude"}, "claude"),
         (BadRequestError, {"extra_body": {"temperature": 9}}, "temperature"),
         (BadRequestError, {"messages": long}, "prompt is too long"),
     ]:
-        request = {"model": MODEL, "max_tokens": 5, "messages": [user("Hi")], **request}
+        request = {"model": MODEL, "max_tokens": 5, "messages": user("Hi"), **request}
         try:
             client.messages.create(**request)
         except kind as error:
@@ -101,9 +104,8 @@ def check_errors(client):
 
 def main():
     client = Anthropic(base_url=sys.argv[1], api_key="none", max_retries=0)
-    for check in (check_message, check_thinking_and_tools, check_stop, check_errors):
-        check(client)
-        print(f"anthropic-python {check.__name__}: ok")
+    checks = (check_message, check_thinking_and_tools, check_format, check_stop, check_errors)
+    run("anthropic-python", checks, client)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Clients against the demo pair, unmodified: those that take minutes to install, so not in CI.
-# The browser test makes docs/page.png. Usage: by_hand.sh BINARY
+# What takes minutes: made-up requests with all of their phases, and the page at / in a browser,
+# which makes docs/page.png. Takes the browser at $CHROMIUM, else installs one.
+# Usage: by_hand.sh BINARY
 set -euo pipefail
 if [ $# -ne 1 ] || [ ! -x "$1" ]; then
     echo "usage: $0 BINARY" >&2
@@ -9,12 +10,8 @@ fi
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/server.sh" "$1"
 
-python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt" \
-    -r "$here/requirements_by_hand.txt"
-for client in langchain_openai litellm pydantic_ai; do
-    "$work/venv/bin/python" "$here/check_$client.py" "$url/v1"
-done
-"$here/schemathesis.sh" "$work/venv/bin/schemathesis" "$binary" examples,coverage,fuzzing
-[ -x "${CHROMIUM:-}" ] || "$work/venv/bin/playwright" install --with-deps chromium
-"$work/venv/bin/python" "$here/browser.py" "$url" "$here/../../docs/page.png"
+venv=$here/../../target/clients/venv
+"$here/install.sh" "$venv" -r "$here/requirements.txt" -r "$here/requirements_by_hand.txt"
+[ -x "${CHROMIUM:-}" ] || "$venv/bin/playwright" install --with-deps chromium
+"$venv/bin/python" "$here/browser.py" "$url" "$here/../../docs/page.png"
+"$here/schemathesis.sh" "$venv/bin/schemathesis" "$binary" examples,coverage,fuzzing

@@ -1,5 +1,6 @@
 """Chats, responses and messages through litellm. Usage: check_litellm.py BASE_URL"""
 
+import json
 import os
 import sys
 
@@ -7,68 +8,57 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import litellm  # noqa: E402
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the current weather",
-        "parameters": {
-            "type": "object",
-            "properties": {"place": {"type": "string"}},
-            "required": ["place"],
-        },
-    },
-}
+from asked import BERGEN, MODEL, SUM, WEATHER, Sum, report, run, user  # noqa: E402
+
+TOOL = {"type": "function", "function": WEATHER}
 
 
-def user(text):
-    return [{"role": "user", "content": text}]
-
-
-def check_chat(base):
-    """Whole and streamed chats, with stream options even without a stream."""
-    request = dict(model="openai/volley-demo", api_base=base, api_key="none", temperature=0)
-    request["stream_options"] = {"include_usage": True}
-    whole = litellm.completion(**request, messages=user("What is 17 + 25?"))
-    message = whole.choices[0].message
+def check_chat(request):
+    """Whole and streamed chats with thoughts, and stream options even without a stream."""
+    request = {**request, "messages": user(SUM), "stream_options": {"include_usage": True}}
+    message = litellm.completion(**request).choices[0].message
     assert "42" in message.content and message.reasoning_content, message
-    chunks = litellm.completion(**request, messages=user("What is 17 + 25?"), stream=True)
-    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert text == message.content, text
+    chunks = list(litellm.completion(**request, stream=True))
+    deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+    assert "".join(d.content or "" for d in deltas) == message.content, chunks
+    thoughts = (getattr(d, "reasoning_content", None) or "" for d in deltas)
+    assert "".join(thoughts) == message.reasoning_content, chunks
 
 
-def check_tools(base):
-    """A streamed call, put together by litellm."""
-    request = dict(model="openai/volley-demo", api_base=base, api_key="none", temperature=0)
-    messages = user("What's the weather in Bergen?")
-    chunks = list(litellm.completion(**request, messages=messages, tools=[TOOL], stream=True))
-    answer = litellm.stream_chunk_builder(chunks, messages=messages)
-    (call,) = answer.choices[0].message.tool_calls
-    assert call.function.name == "get_weather", answer
-    assert "Bergen" in call.function.arguments, answer
+def check_tools(request):
+    """A streamed call, put together by litellm, and its result."""
+    messages = user(BERGEN)
+    request = {**request, "tools": [TOOL]}
+    chunks = list(litellm.completion(**request, messages=messages, stream=True))
+    message = litellm.stream_chunk_builder(chunks, messages=messages).choices[0].message
+    (call,) = message.tool_calls
+    assert call.function.name == "get_weather", message
+    place = json.loads(call.function.arguments)["place"]
+    result = {"role": "tool", "tool_call_id": call.id, "content": report(place)}
+    end = litellm.completion(**request, messages=[*messages, message, result])
+    assert "27" in end.choices[0].message.content, end
 
 
-def check_other_surfaces(base):
+def check_format(request):
+    """Structured output by a schema."""
+    answer = litellm.completion(**request, messages=user(SUM), response_format=Sum)
+    Sum.model_validate_json(answer.choices[0].message.content)
+
+
+def check_other_surfaces(request):
     """Responses, and messages as Anthropic has them."""
-    answer = litellm.responses(
-        model="openai/volley-demo", api_base=base, api_key="none", input="What is 17 + 25?", temperature=0
-    )
+    answer = litellm.responses(**request, input=SUM)
     assert "42" in answer.output[-1].content[0].text, answer
-    answer = litellm.completion(
-        model="anthropic/volley-demo",
-        api_base=base.removesuffix("/v1"),
-        api_key="none",
-        temperature=0,
-        max_tokens=300,
-        messages=user("What is 17 + 25?"),
-    )
+    request = {**request, "model": f"anthropic/{MODEL}", "max_tokens": 300}
+    request["api_base"] = request["api_base"].removesuffix("/v1")
+    answer = litellm.completion(**request, messages=user(SUM))
     assert "42" in answer.choices[0].message.content, answer
 
 
 def main():
-    for check in (check_chat, check_tools, check_other_surfaces):
-        check(sys.argv[1])
-        print(f"litellm {check.__name__}: ok")
+    litellm.suppress_debug_info = True
+    request = dict(model=f"openai/{MODEL}", api_base=sys.argv[1], api_key="none", temperature=0)
+    run("litellm", (check_chat, check_tools, check_format, check_other_surfaces), request)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-// Chats, tool calls, responses and errors through openai-node. Usage: openai_node.mjs BASE_URL
+// Chats, tool calls, formats, responses and errors through openai-node. Usage: openai_node.mjs BASE_URL
 import assert from "node:assert/strict";
 import OpenAI from "openai";
+import { zodResponseFormat } from "openai/helpers/zod";
+import { z } from "zod";
 
 const client = new OpenAI({ baseURL: process.argv[2], apiKey: "none", maxRetries: 0 });
 const model = "volley-demo";
@@ -16,6 +18,7 @@ async function chat() {
   const request = { model, temperature: 0, messages: [user("What is 17 + 25?")] };
   const whole = await client.chat.completions.create(request);
   assert.match(whole.choices[0].message.content, /42/);
+  assert.match(whole.choices[0].message.reasoning_content, /17/);
   const stream = client.chat.completions.stream({ ...request, stream_options: { include_usage: true } });
   assert.equal(await stream.finalContent(), whole.choices[0].message.content);
   assert.equal((await stream.finalChatCompletion()).usage.total_tokens, whole.usage.total_tokens);
@@ -34,6 +37,16 @@ async function toolCall() {
   messages.push(message, { role: "tool", tool_call_id: call.id, content });
   const end = await client.chat.completions.create({ model, temperature: 0, messages, tools });
   assert.match(end.choices[0].message.content, /27/);
+}
+
+async function format() {
+  const sum = z.object({ answer: z.number().int(), unit: z.enum(["none", "euros"]) });
+  const response_format = zodResponseFormat(sum, "sum");
+  const request = { model, temperature: 0, messages: [user("What is 17 + 25?")], response_format };
+  const whole = (await client.chat.completions.parse(request)).choices[0].message.parsed;
+  assert(Number.isInteger(whole.answer), whole);
+  const stream = client.chat.completions.stream(request);
+  assert.deepEqual((await stream.finalChatCompletion()).choices[0].message.parsed, whole);
 }
 
 async function response() {
@@ -66,7 +79,7 @@ async function abort() {
   }
 }
 
-for (const check of [chat, toolCall, response, errors, abort]) {
+for (const check of [chat, toolCall, format, response, errors, abort]) {
   await check();
   console.log(`openai-node ${check.name}: ok`);
 }

@@ -1,32 +1,18 @@
-"""Chats, tool calls and errors through openai-python. Usage: openai_python.py BASE_URL"""
+"""Chats, calls, formats, responses and errors through openai-python. Usage: openai_python.py BASE_URL"""
 
 import json
 import sys
 
-from openai import BadRequestError, NotFoundError, OpenAI
+from openai import BadRequestError, LengthFinishReasonError, NotFoundError, OpenAI
 
-MODEL = "volley-demo"
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the current weather",
-        "parameters": {
-            "type": "object",
-            "properties": {"place": {"type": "string"}},
-            "required": ["place"],
-        },
-    },
-}
+from asked import BERGEN, MODEL, SUM, WEATHER, Sum, report, run, user
 
-
-def user(text):
-    return [{"role": "user", "content": text}]
+WEATHER_TOOL = {"type": "function", "function": WEATHER}
 
 
 def check_chat(client):
     """Streamed and whole answers agree, are right, and report the drafts."""
-    request = dict(model=MODEL, messages=user("What is 17 + 25?"), temperature=0)
+    request = dict(model=MODEL, messages=user(SUM), temperature=0)
     whole = client.chat.completions.create(**request)
     message = whole.choices[0].message
     assert "42" in message.content, message
@@ -50,8 +36,8 @@ def check_tool_call(client):
     """The library's own accumulator makes one whole call of the streamed parts."""
     request = dict(
         model=MODEL,
-        messages=user("What's the weather in Bergen?"),
-        tools=[WEATHER],
+        messages=user(BERGEN),
+        tools=[WEATHER_TOOL],
         temperature=0,
     )
     with client.chat.completions.stream(**request) as stream:
@@ -63,7 +49,6 @@ def check_tool_call(client):
     assert call.function.name == "get_weather", call
     assert json.loads(call.function.arguments) == {"place": "Bergen"}, call
 
-    result = {"city": "Bergen", "temperature": 27, "condition": "snowy", "wind": 1}
     history = request["messages"] + [
         {
             "role": "assistant",
@@ -79,10 +64,30 @@ def check_tool_call(client):
                 }
             ],
         },
-        {"role": "tool", "tool_call_id": call.id, "content": json.dumps(result)},
+        {"role": "tool", "tool_call_id": call.id, "content": report("Bergen")},
     ]
     end = client.chat.completions.create(**{**request, "messages": history})
     assert "27" in end.choices[0].message.content, end
+
+
+def check_formats(client):
+    """Parsed answers behind thoughts, streamed and not; a cut-off one has the library's error."""
+    request = dict(model=MODEL, messages=user(SUM), temperature=0, response_format=Sum)
+    message = client.chat.completions.parse(**request).choices[0].message
+    assert isinstance(message.parsed, Sum) and message.reasoning_content, message
+    with client.chat.completions.stream(**request) as stream:
+        for _ in stream:
+            pass
+        final = stream.get_final_completion()
+    assert final.choices[0].message.parsed == message.parsed, final
+    try:
+        client.chat.completions.parse(**request, max_tokens=5)
+    except LengthFinishReasonError:
+        pass
+    else:
+        raise AssertionError("an answer of five tokens was parsed")
+    response = client.responses.parse(model=MODEL, input=SUM, temperature=0, text_format=Sum)
+    assert response.output_parsed == message.parsed, response
 
 
 def check_errors(client):
@@ -137,9 +142,9 @@ def check_response(client):
 
 def check_response_call(client):
     """A function call in a responses stream, and its result as input."""
-    function = {"type": "function", **WEATHER["function"], "strict": False}
+    function = {"type": "function", **WEATHER, "strict": False}
     request = dict(model=MODEL, tools=[function], temperature=0, store=False)
-    items = user("What's the weather in Bergen?")
+    items = user(BERGEN)
     with client.responses.stream(**request, input=items) as stream:
         events = [event.type for event in stream]
         answer = stream.get_final_response()
@@ -148,8 +153,8 @@ def check_response_call(client):
     assert (call.type, call.name) == ("function_call", "get_weather"), call
     assert json.loads(call.arguments) == {"place": "Bergen"}, call
     items += [item.model_dump(exclude_none=True) for item in answer.output]
-    result = '{"city": "Bergen", "temperature": 27, "condition": "snowy", "wind": 1}'
-    items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
+    output = report("Bergen")
+    items.append({"type": "function_call_output", "call_id": call.call_id, "output": output})
     assert "27" in client.responses.create(**request, input=items).output_text
 
 
@@ -168,17 +173,17 @@ def check_choices(client):
 
 def main():
     client = OpenAI(base_url=sys.argv[1], api_key="none", max_retries=0)
-    for check in (
+    checks = (
         check_chat,
         check_tool_call,
+        check_formats,
         check_choices,
         check_completion,
         check_response,
         check_response_call,
         check_errors,
-    ):
-        check(client)
-        print(f"openai-python {check.__name__}: ok")
+    )
+    run("openai-python", checks, client)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ use std::path::Path;
 
 const CALLS: &str = "crates/protocol/tests/surfaces/bugs/calls.rs";
 const REASONING: &str = "crates/protocol/tests/surfaces/bugs/reasoning.rs";
-const REQUESTS: &str = "crates/protocol/tests/surfaces/bugs/requests.rs";
+const PROMPTS: &str = "crates/protocol/tests/surfaces/bugs/prompts.rs";
+const LIMITS: &str = "crates/protocol/tests/surfaces/bugs/limits.rs";
 const CONSTRAINTS: &str = "crates/protocol/tests/surfaces/bugs/constraints.rs";
 const STREAMS: &str = "crates/protocol/tests/surfaces/bugs/streams.rs";
 const TEMPLATE: &str = "crates/protocol/tests/template.rs";
@@ -69,28 +70,28 @@ const CASES: &[(u32, &str, &str)] = &[
         REASONING,
         "b36_the_forced_close_of_a_budget_stays_in_the_thoughts",
     ),
-    (37, REQUESTS, "b37_ways_to_say_do_not_think"),
+    (37, PROMPTS, "b37_ways_to_say_do_not_think"),
     (
         38,
         REASONING,
         "b38_thoughts_in_the_history_are_read_under_every_name",
     ),
     (39, REASONING, "b39_thoughts_go_out_under_both_names"),
-    (40, REQUESTS, "b40_system_messages_that_are_not_first"),
+    (40, PROMPTS, "b40_system_messages_that_are_not_first"),
     (
         41,
-        REQUESTS,
+        PROMPTS,
         "b41_b44_every_surface_renders_a_tool_loop_alike",
     ),
-    (43, REQUESTS, "b43_without_a_user_message"),
+    (43, PROMPTS, "b43_without_a_user_message"),
     (
         44,
-        REQUESTS,
+        PROMPTS,
         "b41_b44_every_surface_renders_a_tool_loop_alike",
     ),
     (
         45,
-        REQUESTS,
+        PROMPTS,
         "b45_an_answer_at_the_end_is_followed_by_another_or_goes_on",
     ),
     (
@@ -98,8 +99,8 @@ const CASES: &[(u32, &str, &str)] = &[
         TEMPLATE,
         "b47_control_tokens_of_messages_are_cut_and_those_of_the_template_are_not",
     ),
-    (48, REQUESTS, "b48_reserved_names_of_the_renderer"),
-    (49, REQUESTS, "b49_empty_tools_are_no_tools"),
+    (48, LIMITS, "b48_reserved_names_of_the_renderer"),
+    (49, PROMPTS, "b49_empty_tools_are_no_tools"),
     (50, TEMPLATE, "b50_prompts_of_a_tool_loop_extend_each_other"),
     (51, REASONING, "b51_a_stop_string_split_over_pieces"),
     (53, REASONING, "b53_a_stop_word_inside_the_thoughts"),
@@ -115,26 +116,22 @@ const CASES: &[(u32, &str, &str)] = &[
     (65, REPEATS, "b65_a_b_a"),
     (66, REPEATS, "b66_b71_repeated_requests_agree"),
     (67, REPEATS, "b67_the_second_turn_knows_the_first"),
-    (
-        70,
-        REQUESTS,
-        "b70_a_volatile_head_does_not_reach_the_prompt",
-    ),
+    (70, PROMPTS, "b70_a_volatile_head_does_not_reach_the_prompt"),
     (71, STREAMS, "b71_b84_usage_is_the_same_everywhere"),
     (72, CHAT, "speculation_and_ranks_do_not_change_the_text"),
     (74, EQUALITY, "sampled_text_does_not_depend_on_speculation"),
     (75, METHODS, "every_method_gives_the_text_of_none"),
     (76, LOAD, "sixteen_at_once_are_all_answered_alike"),
-    (77, REQUESTS, "b77_penalties_out_of_range"),
+    (77, LIMITS, "b77_penalties_out_of_range"),
     (81, LEAVERS, "b81_clients_that_leave_free_everything"),
     (83, LEAVERS, "b83_hard_closes_hurt_nobody_else"),
     (84, STREAMS, "b84_continuous_usage_is_in_every_chunk"),
-    (85, REQUESTS, "b85_limits_of_the_answer"),
-    (86, REQUESTS, "b86_a_prompt_larger_than_the_context"),
-    (87, REQUESTS, "b87_fan_out_is_bounded"),
-    (88, REQUESTS, "b88_token_ids_out_of_range"),
-    (89, REQUESTS, "b89_b90_bodies_that_are_no_object_or_no_text"),
-    (90, REQUESTS, "b89_b90_bodies_that_are_no_object_or_no_text"),
+    (85, LIMITS, "b85_limits_of_the_answer"),
+    (86, LIMITS, "b86_a_prompt_larger_than_the_context"),
+    (87, LIMITS, "b87_fan_out_is_bounded"),
+    (88, LIMITS, "b88_token_ids_out_of_range"),
+    (89, LIMITS, "b89_b90_bodies_that_are_no_object_or_no_text"),
+    (90, LIMITS, "b89_b90_bodies_that_are_no_object_or_no_text"),
     (91, ACCESS, "b91_bodies_of_several_megabytes"),
     (
         92,
@@ -142,12 +139,8 @@ const CASES: &[(u32, &str, &str)] = &[
         "a_lost_rank_ends_the_engine_with_an_error_for_all",
     ),
     (93, STREAMS, "b93_thinking_deltas_are_in_a_thinking_block"),
-    (
-        94,
-        REQUESTS,
-        "b94_inline_system_messages_and_unknown_fields",
-    ),
-    (96, REQUESTS, "b96_tool_kinds_other_than_function"),
+    (94, PROMPTS, "b94_inline_system_messages_and_unknown_fields"),
+    (96, PROMPTS, "b96_tool_kinds_other_than_function"),
     (98, STREAMS, "b98_a_tool_call_in_a_responses_stream"),
 ];
 

@@ -78,11 +78,8 @@ pub(crate) fn read_messages(
     }
     // Clients that do not ask for thoughts do not expect any.
     generation.thinking.enable.get_or_insert(false);
-    if let Some(config) = body.object("output_config")? {
-        config.string("effort")?;
-    }
     generation.stop = read_stop(body, "stop_sequences")?;
-    generation.constraint = read_format(body, features)?;
+    generation.constraint = read_format(body, features, Surface::Messages)?;
     let tools = read_tools(body, features)?;
     let choice = read_tool_choice(body, &tools.functions, features)?;
     generation.set_tools(tools, choice)?;

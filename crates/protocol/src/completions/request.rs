@@ -56,7 +56,7 @@ pub(crate) fn read_completion(
     generation.stream_options = read_stream_options(body, generation.stream)?;
     generation.n = read_choices(body, features)?;
     generation.stop = read_stop(body, "stop")?;
-    generation.constraint = read_format(body, features)?;
+    generation.constraint = read_format(body, features, Surface::Completions)?;
     generation.logprobs = read_logprobs(body, features)?;
     generation
         .sampling

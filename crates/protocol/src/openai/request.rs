@@ -55,7 +55,7 @@ pub(crate) fn read_chat(body: &Fields, features: &Features) -> Result<ChatReques
     request.n = read_choices(body, features)?;
     request.stop = read_stop(body, "stop")?;
     request.logprobs = read_logprobs(body, features)?;
-    request.constraint = read_format(body, features)?;
+    request.constraint = read_format(body, features, Surface::Chat)?;
     let tools = read_tools(body, features)?;
     let choice = read_tool_choice(body, &tools.functions, features)?;
     request.set_tools(tools, choice)?;

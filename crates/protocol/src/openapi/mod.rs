@@ -66,12 +66,12 @@ impl Document {
         );
 
         let responses = |body: &Fields| read_responses(body, features).map(drop);
-        let sample = samples::responses();
+        let sample = samples::responses(features);
         self.request("ResponsesRequest", &sample, &[], &responses);
         self.post::<ResponseObject>("/v1/responses", "Answer in items", "ResponsesRequest", true);
 
         let messages = |body: &Fields| read_messages(body, features, true).map(drop);
-        let sample = samples::messages();
+        let sample = samples::messages(features);
         self.request(
             "MessagesRequest",
             &sample,
@@ -279,10 +279,10 @@ mod tests {
             check(samples::completion(), &|body| {
                 read_completion(body, &features).map(drop)
             });
-            check(samples::responses(), &|body| {
+            check(samples::responses(&features), &|body| {
                 read_responses(body, &features).map(drop)
             });
-            check(samples::messages(), &|body| {
+            check(samples::messages(&features), &|body| {
                 read_messages(body, &features, true).map(drop)
             });
             check(samples::tokenize(), &|body| read_tokenize(body).map(drop));

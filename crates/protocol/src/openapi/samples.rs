@@ -8,6 +8,14 @@ fn parameters() -> Value {
     json!({"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]})
 }
 
+/// A format as responses and messages have it.
+fn format(features: &Features) -> Value {
+    match features.constraints {
+        true => json!({"type": "json_schema", "name": "answer", "schema": parameters()}),
+        false => json!({"type": "text"}),
+    }
+}
+
 pub(super) fn chat(features: &Features) -> Value {
     let mut body = json!({
         "model": null,
@@ -48,7 +56,7 @@ pub(super) fn completion() -> Value {
     })
 }
 
-pub(super) fn responses() -> Value {
+pub(super) fn responses(features: &Features) -> Value {
     json!({
         "instructions": "Be brief.",
         "input": [
@@ -65,12 +73,12 @@ pub(super) fn responses() -> Value {
             "parameters": parameters()}],
         "tool_choice": "auto",
         "reasoning": {"effort": "low", "summary": "auto"},
-        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "text": {"format": format(features), "verbosity": "low"},
         "max_output_tokens": 256,
     })
 }
 
-pub(super) fn messages() -> Value {
+pub(super) fn messages(features: &Features) -> Value {
     json!({
         "max_tokens": 256,
         "system": [{"type": "text", "text": "Be brief."}],
@@ -89,7 +97,8 @@ pub(super) fn messages() -> Value {
             "input_schema": parameters()}],
         "tool_choice": {"type": "auto", "disable_parallel_tool_use": true},
         "thinking": {"type": "adaptive"},
-        "output_config": {"effort": "low"},
+        "output_config": {"effort": "low", "format": format(features)},
+        "output_format": null,
     })
 }
 

@@ -7,6 +7,7 @@ use super::Features;
 use super::sampling::read_strings;
 use crate::error::{ApiError, clipped};
 use crate::fields::Fields;
+use crate::surface::Surface;
 
 /// Longest regular expression or grammar.
 const MAX_RULE_BYTES: usize = 64 * 1024;
@@ -41,10 +42,11 @@ pub enum Constraint {
     },
 }
 
-/// Reads all spellings; two constraints at once are a 400.
+/// Reads all spellings of a surface; two constraints at once are a 400.
 pub(crate) fn read_format(
     body: &Fields,
     features: &Features,
+    surface: Surface,
 ) -> Result<Option<Constraint>, ApiError> {
     let mut found: Option<(String, Constraint)> = None;
     let mut add = |param: String, constraint: Option<Constraint>| -> Result<(), ApiError> {
@@ -64,10 +66,25 @@ pub(crate) fn read_format(
         found = Some((param, constraint));
         Ok(())
     };
-    add(
-        "response_format".to_owned(),
-        read_response_format(body, features)?,
-    )?;
+    let mut typed = |fields: &Fields, name: &str| match fields.object(name)? {
+        Some(format) => add(fields.path_of(name), read_typed(&format, features)?),
+        None => Ok(()),
+    };
+    typed(body, "response_format")?;
+    if surface == Surface::Responses
+        && let Some(text) = body.object("text")?
+    {
+        text.string("verbosity")?;
+        typed(&text, "format")?;
+    }
+    if surface == Surface::Messages {
+        if let Some(config) = body.object("output_config")? {
+            // Thoughts of a longer or shorter kind are nothing that the model has learnt.
+            config.string("effort")?;
+            typed(&config, "format")?;
+        }
+        typed(body, "output_format")?;
+    }
     for (name, kind) in [
         ("guided_json", Kind::Schema),
         ("guided_regex", Kind::Regex),
@@ -102,37 +119,8 @@ pub(crate) fn read_format(
     Ok(found.map(|(_, constraint)| constraint))
 }
 
-/// `text: {format}` of responses, where schema and name stand beside the type.
-pub(crate) fn read_text_format(
-    body: &Fields,
-    features: &Features,
-) -> Result<Option<Constraint>, ApiError> {
-    let Some(text) = body.object("text")? else {
-        return Ok(None);
-    };
-    text.string("verbosity")?;
-    match text.object("format")? {
-        Some(format) => read_typed(&format, "text.format", features),
-        None => Ok(None),
-    }
-}
-
-fn read_response_format(
-    body: &Fields,
-    features: &Features,
-) -> Result<Option<Constraint>, ApiError> {
-    match body.object("response_format")? {
-        Some(format) => read_typed(&format, "response_format", features),
-        None => Ok(None),
-    }
-}
-
 /// `{"type": …}` with what belongs to the type.
-fn read_typed(
-    format: &Fields,
-    param: &str,
-    features: &Features,
-) -> Result<Option<Constraint>, ApiError> {
+fn read_typed(format: &Fields, features: &Features) -> Result<Option<Constraint>, ApiError> {
     const TYPES: &[&str] = &[
         "text",
         "json_object",
@@ -147,6 +135,7 @@ fn read_typed(
     if kind == "text" {
         return Ok(None);
     }
+    let param = format.path();
     if kind == "structural_tag" || !features.constraints {
         let message = format!(
             "{param} {kind:?} is not supported: nothing here holds the answer to such a format. Ask for it in the messages, or declare a tool."
@@ -159,9 +148,9 @@ fn read_typed(
             Some(_) => Kind::Schema.read(format, "schema", features),
         },
         "json_schema" => {
-            // Responses put schema and name beside the type.
+            // Responses and messages put the schema beside the type.
             let inner = format.object("json_schema")?;
-            let beside = param == "text.format" || format.peek("schema").is_some();
+            let beside = param != "response_format" || format.peek("schema").is_some();
             let fields = match &inner {
                 Some(inner) => inner,
                 None if beside => format,

@@ -22,7 +22,7 @@ pub use sampling::SamplingFields;
 pub use thinking::Thinking;
 pub use tools::{Tool, ToolChoice};
 
-pub(crate) use constraint::{read_format, read_text_format};
+pub(crate) use constraint::read_format;
 pub(crate) use sampling::read_stop;
 pub(crate) use tools::{Forced, Tools, check_tool_name, read_schema, read_tool_choice, read_tools};
 

@@ -11,7 +11,7 @@ use crate::messages::{Message, Role};
 use crate::recorder::Recorder;
 use crate::request::{
     Features, GenerationRequest, IGNORED_FIELDS, MAX_TOP_LOGPROBS, Tool, Tools, check_tool_name,
-    read_format, read_schema, read_stop, read_text_format, read_tool_choice,
+    read_format, read_schema, read_stop, read_tool_choice,
 };
 use crate::surface::Surface;
 
@@ -152,10 +152,7 @@ pub(crate) fn read_responses(
     if let Some(limit) = limit {
         generation.sampling.max_tokens = Some(limit as usize);
     }
-    generation.constraint = match read_text_format(body, features)? {
-        None => read_format(body, features)?,
-        found => found,
-    };
+    generation.constraint = read_format(body, features, Surface::Responses)?;
     let (tools, forms) = read_tools(body, features)?;
     let choice = read_tool_choice(body, &tools.functions, features)?;
     generation.set_tools(tools, choice)?;

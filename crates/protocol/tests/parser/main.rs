@@ -6,3 +6,4 @@ mod cases;
 mod harness;
 mod properties;
 mod streaming;
+mod values;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use volley_protocol::openai::{ChatRequest, ToolChoice};
 use volley_protocol::request::Constraint;
 
-use super::requests::{chat, refused, responses};
+use super::{chat, messages, refused, responses};
 
 #[test]
 fn b62_bad_schemas_and_grammars_fail_their_request_only() {
@@ -95,6 +95,38 @@ fn b63_degenerate_switches() {
     }
     let two = json!({"response_format": {"type": "json_object"}, "guided_regex": "a"});
     refused(chat(two), "guided_regex");
+}
+
+/// Each surface has spellings of its own, and no two formats at once.
+#[test]
+fn formats_beside_those_of_chats() {
+    let format = json!({"type": "json_schema", "name": "n", "schema": {"type": "object"}});
+    let with = |mut body: Value, fields: &Value| {
+        let fields = fields.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(fields);
+        body
+    };
+    let message = json!({"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]});
+    let read = |fields: &Value| messages(&with(message.clone(), fields));
+    let expected = Some(Constraint::JsonSchema {
+        schema: format["schema"].clone(),
+        strict: false,
+    });
+    for fields in [
+        json!({"output_config": {"effort": "low", "format": format}}),
+        json!({"output_format": format}),
+        json!({"response_format": format}),
+    ] {
+        assert_eq!(read(&fields).unwrap().constraint, expected, "{fields}");
+        let two = with(fields, &json!({"guided_regex": "a"}));
+        refused(read(&two), "guided_regex");
+    }
+    let config = json!({"output_config": {"format": {"type": "json_schema"}}});
+    refused(read(&config), "output_config.format.schema");
+    let fields = json!({"input": "Hi", "text": {"format": format}});
+    assert_eq!(responses(&fields).unwrap().constraint, expected);
+    let two = with(fields, &json!({"guided_regex": "a"}));
+    refused(responses(&two), "guided_regex");
 }
 
 #[test]

@@ -3,12 +3,20 @@
 
 mod calls;
 mod constraints;
+mod limits;
+mod prompts;
 mod reasoning;
-mod requests;
 mod streams;
 
 use serde_json::{Value, json};
+use volley_protocol::anthropic::MessagesRequest;
+use volley_protocol::completions::CompletionRequest;
+use volley_protocol::messages::normalize;
+use volley_protocol::openai::ChatRequest;
 use volley_protocol::replay::{EngineEnd, Split};
+use volley_protocol::responses::ResponsesRequest;
+use volley_protocol::template::ChatTemplate;
+use volley_protocol::{ApiError, Features, GenerationRequest};
 
 use crate::heard::{CHATTY, Heard, file, hear, request};
 
@@ -128,4 +136,44 @@ fn call(name: &str, parameters: &[(&str, &str)]) -> String {
 
 fn string() -> Value {
     json!({"type": "string"})
+}
+
+fn chat(fields: Value) -> Result<GenerationRequest, ApiError> {
+    let mut body = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    ChatRequest::from_json_with(body.to_string().as_bytes(), &Features::all())
+}
+
+fn completion(fields: Value) -> Result<CompletionRequest, ApiError> {
+    CompletionRequest::from_json(fields.to_string().as_bytes(), &Features::all())
+}
+
+fn messages(body: &Value) -> Result<GenerationRequest, ApiError> {
+    let read = MessagesRequest::from_json(body.to_string().as_bytes(), &Features::all());
+    read.map(|request| request.generation)
+}
+
+fn responses(body: &Value) -> Result<GenerationRequest, ApiError> {
+    let read = ResponsesRequest::from_json(body.to_string().as_bytes(), &Features::all());
+    read.map(|request| request.generation)
+}
+
+fn prompt(request: &GenerationRequest) -> String {
+    let template = ChatTemplate::new(include_str!("../../data/qwen3_6.jinja")).unwrap();
+    let messages = normalize(request.messages.clone()).unwrap();
+    template
+        .render(&messages, request.active_tools(), request.render_options())
+        .unwrap()
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(read: Result<T, ApiError>, param: &str) {
+    let error = read.unwrap_err();
+    assert_eq!(
+        (error.status, error.param.as_deref()),
+        (400, Some(param)),
+        "{error}"
+    );
 }

@@ -1,55 +1,10 @@
-//! Requests: B37 to B50, B70, B77, B84 to B90, B94, B96.
+//! What requests become in the prompt: B37 to B45, B49, B70, B94, B96.
 
 use serde_json::{Value, json};
-use volley_protocol::anthropic::MessagesRequest;
-use volley_protocol::completions::CompletionRequest;
 use volley_protocol::messages::{Role, normalize};
-use volley_protocol::openai::{ChatRequest, StreamOptions};
 use volley_protocol::parser::InitialState;
-use volley_protocol::request::RawPrompt;
-use volley_protocol::responses::ResponsesRequest;
-use volley_protocol::template::ChatTemplate;
-use volley_protocol::{ApiError, Features, GenerationRequest, Surface};
 
-pub(super) fn chat(fields: Value) -> Result<GenerationRequest, ApiError> {
-    let mut body = json!({"messages": [{"role": "user", "content": "Hi"}]});
-    for (name, value) in fields.as_object().unwrap() {
-        body[name] = value.clone();
-    }
-    ChatRequest::from_json_with(body.to_string().as_bytes(), &Features::all())
-}
-
-fn completion(fields: Value) -> Result<CompletionRequest, ApiError> {
-    CompletionRequest::from_json(fields.to_string().as_bytes(), &Features::all())
-}
-
-fn messages(body: &Value) -> GenerationRequest {
-    let read = MessagesRequest::from_json(body.to_string().as_bytes(), &Features::all());
-    read.unwrap().generation
-}
-
-pub(super) fn responses(body: &Value) -> Result<GenerationRequest, ApiError> {
-    let read = ResponsesRequest::from_json(body.to_string().as_bytes(), &Features::all());
-    read.map(|request| request.generation)
-}
-
-fn prompt(request: &GenerationRequest) -> String {
-    let template = ChatTemplate::new(include_str!("../../data/qwen3_6.jinja")).unwrap();
-    let messages = normalize(request.messages.clone()).unwrap();
-    template
-        .render(&messages, request.active_tools(), request.render_options())
-        .unwrap()
-}
-
-#[track_caller]
-pub(super) fn refused<T: std::fmt::Debug>(read: Result<T, ApiError>, param: &str) {
-    let error = read.unwrap_err();
-    assert_eq!(
-        (error.status, error.param.as_deref()),
-        (400, Some(param)),
-        "{error}"
-    );
-}
+use super::{chat, messages, prompt, refused, responses};
 
 #[test]
 fn b37_ways_to_say_do_not_think() {
@@ -159,6 +114,7 @@ fn b41_b44_every_surface_renders_a_tool_loop_alike() {
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]},
         ],
     }));
+    let from_messages = from_messages.unwrap();
     assert_eq!(from_messages.thinking().budget_tokens, Some(1024));
     let text = prompt(&from_chat.unwrap());
     assert!(text.contains("<parameter=a>\n3\n</parameter>"), "{text}");
@@ -181,20 +137,34 @@ fn b43_without_a_user_message() {
 }
 
 #[test]
-fn b48_reserved_names_of_the_renderer() {
-    for (name, value) in [
-        ("tokenize", json!(true)),
-        ("messages", json!([])),
-        ("tools", json!([])),
-        ("add_generation_prompt", json!(false)),
-        ("enable_thinking", json!("no")),
-    ] {
-        let path = format!("chat_template_kwargs.{name}");
-        refused(chat(json!({"chat_template_kwargs": {name: value}})), &path);
+fn b45_an_answer_at_the_end_is_followed_by_another_or_goes_on() {
+    let list = json!([{"role": "user", "content": "List three"},
+        {"role": "assistant", "content": "1. apple\n2."}]);
+    let request = chat(json!({"messages": list})).unwrap();
+    let text = prompt(&request);
+    assert!(
+        text.contains("2.<|im_end|>\n<|im_start|>assistant\n"),
+        "a new turn: {text}"
+    );
+    let on = |fields: Value| {
+        let mut body = json!({"messages": list, "continue_final_message": true});
+        body.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        chat(body)
+    };
+    for opening in [json!(false), json!(null)] {
+        let request = on(json!({"add_generation_prompt": opening})).unwrap();
+        let text = prompt(&request);
+        assert!(text.ends_with("1. apple\n2."), "{text}");
+        assert_eq!(request.initial_state(&text), InitialState::InText);
     }
+    let param = "continue_final_message";
+    refused(on(json!({"add_generation_prompt": true})), param);
+    refused(on(json!({"messages": [list[0]]})), param);
     refused(
-        chat(json!({"chat_template": "{% for i in range(10**9) %}x{% endfor %}"})),
-        "chat_template",
+        chat(json!({"add_generation_prompt": false})),
+        "add_generation_prompt",
     );
 }
 
@@ -229,6 +199,7 @@ fn b70_a_volatile_head_does_not_reach_the_prompt() {
                 "cache_control": {"type": "ephemeral"}}],
             "messages": [{"role": "user", "content": "Hi"}],
         }))
+        .unwrap()
     };
     let (a, b) = (body("AAA"), body("BBB"));
     assert_eq!(prompt(&a), prompt(&b));
@@ -248,156 +219,6 @@ fn b70_a_volatile_head_does_not_reach_the_prompt() {
 }
 
 #[test]
-fn b77_penalties_out_of_range() {
-    refused(chat(json!({"top_p": 1e-60})), "top_p");
-    for value in [json!(0), json!(-1), json!(1e-60)] {
-        refused(
-            chat(json!({"repetition_penalty": value})),
-            "repetition_penalty",
-        );
-    }
-    let not_a_number =
-        br#"{"messages": [{"role": "user", "content": "x"}], "repetition_penalty": NaN}"#;
-    assert_eq!(
-        ChatRequest::from_json(not_a_number).unwrap_err().status,
-        400
-    );
-}
-
-#[test]
-fn b84_stream_options_without_a_stream_are_tolerated() {
-    let asked = json!({"include_usage": true, "continuous_usage_stats": true});
-    for fields in [
-        json!({"stream_options": asked}),
-        json!({"stream": true, "stream_options": null}),
-    ] {
-        assert_eq!(
-            chat(fields).unwrap().stream_options,
-            StreamOptions::default()
-        );
-    }
-}
-
-#[test]
-fn b85_limits_of_the_answer() {
-    for value in [
-        json!(0),
-        json!(-1),
-        json!(1.5),
-        json!("10"),
-        json!(9_223_372_036_854_775_808_u64),
-    ] {
-        for name in ["max_tokens", "max_completion_tokens"] {
-            refused(chat(json!({name: value})), name);
-        }
-        refused(
-            responses(&json!({"input": "Hi", "max_output_tokens": value})),
-            "max_output_tokens",
-        );
-        refused(
-            completion(json!({"prompt": "x", "max_tokens": value})),
-            "max_tokens",
-        );
-    }
-    let both = chat(json!({"max_tokens": 5, "max_completion_tokens": 7})).unwrap();
-    assert_eq!(both.sampling().max_tokens, Some(7));
-}
-
-#[test]
-fn b86_a_prompt_larger_than_the_context() {
-    let error = ApiError::context_length(8192, 8193);
-    let body = Surface::Chat.error_body(&error, None);
-    assert_eq!(body["error"]["code"], "context_length_exceeded");
-    assert!(
-        body["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("maximum context length is 8192 tokens")
-    );
-    assert_eq!(
-        Surface::Messages.error_body(&error, Some("req_1")),
-        json!({"type": "error", "request_id": "req_1", "error": {"type": "invalid_request_error",
-            "message": "prompt is too long: 8193 tokens > 8192 maximum"}})
-    );
-}
-
-#[test]
-fn b87_fan_out_is_bounded() {
-    refused(chat(json!({"n": 1_000_000})), "n");
-    refused(chat(json!({"n": 0})), "n");
-    refused(chat(json!({"n": 9})), "n");
-    assert_eq!(
-        chat(json!({"n": 8, "temperature": 0})).unwrap().choices(),
-        8
-    );
-    refused(
-        completion(json!({"prompt": "x", "best_of": 1_000_000_000})),
-        "best_of",
-    );
-    let many = vec!["x"; 200_000];
-    for prompt in [json!(many), json!([]), json!([[]])] {
-        let read = completion(json!({"prompt": prompt}));
-        assert_eq!(read.unwrap_err().status, 400);
-    }
-    refused(completion(json!({"prompt": [""]})), "prompt[0]");
-    let request = completion(json!({"prompt": ["a", "b"], "n": 2})).unwrap();
-    assert_eq!(request.generation.choices(), 4);
-}
-
-#[test]
-fn b88_token_ids_out_of_range() {
-    for (prompt, param) in [
-        (json!([0, -1]), "prompt[1]"),
-        (json!([1_099_511_627_776_u64]), "prompt[0]"),
-        (json!([1.5]), "prompt[0]"),
-        (json!([1, "x"]), "prompt[1]"),
-        (json!([[1], [2, -3]]), "prompt[1][1]"),
-        (json!(["x", 5]), "prompt[1]"),
-    ] {
-        refused(completion(json!({"prompt": prompt})), param);
-    }
-    refused(chat(json!({"logit_bias": {"abc": 1}})), "logit_bias");
-    refused(chat(json!({"logit_bias": {"5": 101}})), "logit_bias.5");
-    refused(chat(json!({"stop_token_ids": [-1]})), "stop_token_ids[0]");
-    let tokens = completion(json!({"prompt": [[1, 2.0], [3]]})).unwrap();
-    let expected = [RawPrompt::Tokens(vec![1, 2]), RawPrompt::Tokens(vec![3])];
-    assert_eq!(tokens.generation.raw_prompts, expected);
-}
-
-#[test]
-fn b89_b90_bodies_that_are_no_object_or_no_text() {
-    let deep = "[".repeat(100_000);
-    let bodies: [&[u8]; 11] = [
-        b"",
-        b"{",
-        b"\"text\"",
-        b"[1]",
-        b"42",
-        b"null",
-        b"{\"a\":1}trailing",
-        b"{\"messages\": \"\xFF\"}",
-        b"{\"input\": \"\\ud83d\"}",
-        b"{\"prompt\": \"\xC0\xAF\"}",
-        deep.as_bytes(),
-    ];
-    for surface in [
-        Surface::Chat,
-        Surface::Completions,
-        Surface::Responses,
-        Surface::Messages,
-    ] {
-        for body in bodies {
-            let error = surface.read(body, &Features::all()).unwrap_err();
-            assert_eq!((error.status, error.code), (400, Some("invalid_json")));
-        }
-        let error = surface
-            .read(b"\xEF\xBB\xBF{}", &Features::all())
-            .unwrap_err();
-        assert_eq!(error.code, Some("missing_required_parameter"), "{error}");
-    }
-}
-
-#[test]
 fn b94_inline_system_messages_and_unknown_fields() {
     let request = messages(&json!({
         "model": "m", "max_tokens": 32000, "stream": true,
@@ -409,7 +230,8 @@ fn b94_inline_system_messages_and_unknown_fields() {
         "metadata": {"user_id": "u"},
         "tools": [{"name": "f", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}},
             {"type": "web_search_20250305", "name": "web_search"}],
-    }));
+    }))
+    .unwrap();
     let text = prompt(&request);
     assert!(
         text.contains("Extra note") && text.ends_with("<think>\n"),
@@ -425,7 +247,8 @@ fn b94_inline_system_messages_and_unknown_fields() {
         request.notices
     );
     let plain =
-        messages(&json!({"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}));
+        messages(&json!({"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}))
+            .unwrap();
     assert!(
         prompt(&plain).ends_with("</think>\n\n"),
         "no thoughts unless asked for"
@@ -467,7 +290,8 @@ fn results_of_tools_come_before_the_text_beside_them() {
             {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "r1"}, {"type": "text", "text": "r2"}]},
             {"type": "tool_result", "tool_use_id": "b", "content": "r3", "is_error": true},
         ]}]}),
-    );
+    )
+    .unwrap();
     let turns: Vec<(Role, &str)> = request
         .messages
         .iter()
@@ -480,37 +304,5 @@ fn results_of_tools_come_before_the_text_beside_them() {
             (Role::Tool, "r3"),
             (Role::User, "and now?")
         ]
-    );
-}
-
-#[test]
-fn b45_an_answer_at_the_end_is_followed_by_another_or_goes_on() {
-    let list = json!([{"role": "user", "content": "List three"},
-        {"role": "assistant", "content": "1. apple\n2."}]);
-    let request = chat(json!({"messages": list})).unwrap();
-    let text = prompt(&request);
-    assert!(
-        text.contains("2.<|im_end|>\n<|im_start|>assistant\n"),
-        "a new turn: {text}"
-    );
-    let on = |fields: Value| {
-        let mut body = json!({"messages": list, "continue_final_message": true});
-        body.as_object_mut()
-            .unwrap()
-            .extend(fields.as_object().unwrap().clone());
-        chat(body)
-    };
-    for opening in [json!(false), json!(null)] {
-        let request = on(json!({"add_generation_prompt": opening})).unwrap();
-        let text = prompt(&request);
-        assert!(text.ends_with("1. apple\n2."), "{text}");
-        assert_eq!(request.initial_state(&text), InitialState::InText);
-    }
-    let param = "continue_final_message";
-    refused(on(json!({"add_generation_prompt": true})), param);
-    refused(on(json!({"messages": [list[0]]})), param);
-    refused(
-        chat(json!({"add_generation_prompt": false})),
-        "add_generation_prompt",
     );
 }
