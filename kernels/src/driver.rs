@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use crate::error::Result;
 
 /// Address in device memory.
@@ -90,6 +92,11 @@ pub trait Driver: Send + Sync {
     fn blocks_per_multiprocessor(&self, kernel: usize) -> usize;
     /// Whether a kernel may start before the one ahead of it has ended, and prepare itself.
     fn overlaps(&self, kernel: usize) -> bool;
+    /// Time from the ends of reads to the next launches, since the start: the device waits for the
+    /// host.
+    fn idle(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Milliseconds that the work of `run` takes on the device; waits for it.
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32>;
 }

@@ -39,6 +39,8 @@ pub struct Wiring {
     pub slot_bytes: usize,
     /// How long a rank waits for another before the group is given up.
     pub patience: Duration,
+    /// Most blocks of a collective; 0 for all that a device runs at the same time.
+    pub most_blocks: usize,
 }
 
 impl Default for Wiring {
@@ -48,6 +50,7 @@ impl Default for Wiring {
             // 2048 rows of 5120, the chunk of a prompt.
             slot_bytes: 20 << 20,
             patience: Duration::from_secs(3),
+            most_blocks: 0,
         }
     }
 }
@@ -75,7 +78,7 @@ pub struct Exchange {
     wires: Arc<Wires>,
     state: Memory,
     wiring: Wiring,
-    /// Most blocks of a sum: what runs at the same time on every rank.
+    /// Most blocks of a collective: what runs at the same time on every rank.
     blocks: usize,
     /// Sums of so many bytes and more are the library's.
     library_from: usize,
@@ -101,10 +104,18 @@ impl Exchange {
             poison: Memory::on_host(&drivers[0], op, 4)?,
         });
         let resident = |driver: &Arc<dyn Driver>| {
-            let kernels = [ALL_REDUCE, REDUCE_ADD_RMS_NORM];
-            kernels.map(|kernel| kernel.resident_blocks(&**driver))
+            let driver = &**driver;
+            [
+                ALL_REDUCE.resident_blocks(driver),
+                REDUCE_ADD_RMS_NORM.resident_blocks(driver),
+                ALL_GATHER.resident_blocks(driver),
+            ]
         };
         let blocks = drivers.iter().flat_map(resident).min().unwrap_or(1);
+        let blocks = match wiring.most_blocks {
+            0 => blocks,
+            most => most.min(blocks),
+        };
         let end = |(rank, driver): (usize, &Arc<dyn Driver>)| {
             Ok(Self {
                 driver: Arc::clone(driver),
@@ -290,7 +301,7 @@ impl Exchange {
         }
         self.check(op)?;
         let driver = &*self.driver;
-        let blocks = ALL_GATHER.resident_blocks(driver);
+        let blocks = self.blocks;
         let most = self.rows_at_once(op, x.row_bytes())?;
         for first in (0..rows).step_by(most) {
             let rows = most.min(rows - first);

@@ -13,6 +13,9 @@ use crate::rank::{CudaOps, Limits};
 const TIMED_WIDTH: usize = 5120;
 /// Rows that are timed: a decoded token, a verified block, many sequences, a chunk of a prompt.
 const TIMED_ROWS: [usize; 5] = [1, 16, 64, 512, 2048];
+/// Blocks of a sum of ranks that share a GPU: the others' work fits beside it.
+#[cfg(feature = "cuda")]
+const SHARED_BLOCKS: usize = 32;
 /// Repetitions of a timed sum.
 const REPETITIONS: usize = 20;
 
@@ -64,7 +67,7 @@ impl std::fmt::Display for GroupReport {
 
 impl CudaOps {
     /// A rank on each of these GPUs, tested, with the faster path of sums chosen by size. NCCL is
-    /// tried only if `try_nccl`, which takes a second or two.
+    /// tried only if `try_nccl`, which takes a second or two, and no GPU holds two ranks.
     #[cfg(feature = "cuda")]
     pub fn on_gpus(
         ordinals: &[usize],
@@ -83,7 +86,8 @@ impl CudaOps {
             .map(open)
             .collect::<crate::error::Result<_>>()?;
         let route = Cuda::connect(&devices)?;
-        if try_nccl {
+        let shared = (1..ordinals.len()).any(|i| ordinals[..i].contains(&ordinals[i]));
+        if try_nccl && !shared {
             match Cuda::join_nccl(&devices) {
                 Ok(()) | Err(Error::MissingLibrary { .. }) => {}
                 Err(error) => return Err(error),
@@ -91,6 +95,7 @@ impl CudaOps {
         }
         let wiring = Wiring {
             route,
+            most_blocks: if shared { SHARED_BLOCKS } else { 0 },
             ..Wiring::default()
         };
         let drivers = devices.into_iter().map(|device| device as Arc<dyn Driver>);

@@ -1,6 +1,7 @@
 //! [`Ops`] of a rank: checks, tables of the pass, and the launches of each operation.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use bytemuck::cast_slice_mut;
 use half::bf16;
@@ -104,6 +105,10 @@ impl Ops for CudaOps {
         let formats = parts.iter().map(|(x, _)| x.f32());
         let bytes = bytes.iter().map(|(_, bytes)| bytes);
         Ok(bytes.zip(formats).map(|(b, f32)| values(b, f32)).collect())
+    }
+
+    fn idle(&self) -> Duration {
+        self.driver.idle()
     }
 
     fn zero(&self, x: &mut Buf, rows: Range<usize>) -> Result<()> {

@@ -36,6 +36,7 @@ fn check_within(name: &str, multiprocessors: usize, scratch_bytes: usize) -> Arc
             rng: ChaCha8Rng::seed_from_u64(7),
         },
         scale: Scale::Small,
+        goldens: checks::goldens(),
         outcomes: Vec::new(),
         tell: |outcome| println!("{} {}: {:.1e}", outcome.op, outcome.case, outcome.error),
     };
@@ -58,7 +59,7 @@ macro_rules! tests {
 
 tests! {
     rows norm top draw swiglu linear linear_swiglu gdn_prepare gdn_verify gdn_commit commit_layers
-    gdn_prefill conv_commit gated_norm attention_prepare attention kv_commit
+    gdn_prefill conv_commit gated_norm attention_prepare attention kv_commit golden
 }
 
 #[test]

@@ -107,7 +107,8 @@ fn load_with(
     ));
     let place = match (kind, args.tensor_parallel_size) {
         (DeviceKind::Cuda, 1) => "on the GPU".to_owned(),
-        (DeviceKind::Cuda, ranks) => format!("on {ranks} GPUs"),
+        (DeviceKind::Cuda, ranks) if args.gpus.is_empty() => format!("on {ranks} GPUs"),
+        (DeviceKind::Cuda, ranks) => format!("in {ranks} ranks on GPUs {:?}", args.gpus),
         (_, 1) => "on the CPU".to_owned(),
         (_, ranks) => format!("on the CPU in {ranks} ranks"),
     };
@@ -153,6 +154,7 @@ fn engine_options(
     EngineOptions {
         device,
         ranks: args.tensor_parallel_size,
+        gpus: args.gpus.clone(),
         max_model_len: Some(args.max_model_len.unwrap_or(longest)),
         speculation,
         memory_fraction: args.gpu_memory_utilization,

@@ -11,8 +11,9 @@ pub(crate) fn planned(
     options: EngineOptions,
     sources: &Sources,
 ) -> Result<(Vec<CudaOps>, EngineOptions), EngineError> {
-    let ops = ops(options.ranks)?;
-    let plan = plan::memory_plan(&options, sources, room(&options)?)?;
+    let gpus = ordinals(&options)?;
+    let ops = ops(&gpus)?;
+    let plan = plan::memory_plan(&options, sources, room(&options, &gpus)?)?;
     tracing::info!("memory: {plan}");
     let options = EngineOptions {
         cache_blocks: Some(plan.blocks),
@@ -21,15 +22,28 @@ pub(crate) fn planned(
     Ok((ops, options))
 }
 
-/// What the fullest GPU of the ranks offers.
-fn room(options: &EngineOptions) -> Result<Room, EngineError> {
+/// The GPU of each rank.
+fn ordinals(options: &EngineOptions) -> Result<Vec<usize>, EngineError> {
+    let EngineOptions { ranks, gpus, .. } = options;
+    match gpus.len() {
+        0 => Ok((0..*ranks).collect()),
+        named if named == *ranks => Ok(gpus.clone()),
+        named => Err(EngineError::Options(format!(
+            "{named} GPUs are named for {ranks} ranks"
+        ))),
+    }
+}
+
+/// What the GPU of the ranks that has least for each offers to one.
+fn room(options: &EngineOptions, gpus: &[usize]) -> Result<Room, EngineError> {
     let mut rooms = Vec::new();
-    for ordinal in 0..options.ranks {
+    for &ordinal in gpus {
         let report = Cuda::new(ordinal, 1 << 16)?.report()?;
         let used = report.total_bytes - report.free_bytes;
+        let sharing = gpus.iter().filter(|&&other| other == ordinal).count();
         let share = (report.total_bytes as f64 * options.memory_fraction) as usize;
         rooms.push(Room {
-            available: share.saturating_sub(used),
+            available: share.saturating_sub(used) / sharing,
             multiprocessors: report.multiprocessors,
         });
     }
@@ -50,13 +64,12 @@ pub(crate) fn found() -> Result<String, String> {
     look().map_err(|error| error.to_string())
 }
 
-/// Operations of `ranks` ranks, one on each GPU.
-fn ops(ranks: usize) -> Result<Vec<CudaOps>, EngineError> {
-    if ranks == 1 {
-        return Ok(vec![CudaOps::new(0, Limits::default())?]);
+/// Operations of a rank on each of these GPUs.
+fn ops(gpus: &[usize]) -> Result<Vec<CudaOps>, EngineError> {
+    if let &[gpu] = gpus {
+        return Ok(vec![CudaOps::new(gpu, Limits::default())?]);
     }
-    let gpus: Vec<usize> = (0..ranks).collect();
-    let (ops, report) = CudaOps::on_gpus(&gpus, Limits::default(), true)?;
+    let (ops, report) = CudaOps::on_gpus(gpus, Limits::default(), true)?;
     tracing::info!("{report}");
     Ok(ops)
 }

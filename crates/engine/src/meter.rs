@@ -1,7 +1,7 @@
 //! Steps measured as they are served: through the ranks, with all that the host does between them.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::engine::start_ranks;
 use crate::layout::Layout;
@@ -49,6 +49,8 @@ pub struct Metered {
     pub step_ms: Vec<f64>,
     /// Between the first rank to begin each timed step and the last one, microseconds.
     pub skew_us: Vec<f64>,
+    /// In which a device waited for its host between a read and the next launch, microseconds.
+    pub idle_us: Vec<f64>,
     /// Rows of the target per step, all sequences.
     pub rows: usize,
     /// Tokens that came out of the timed steps, all sequences.
@@ -97,6 +99,7 @@ impl Meter {
             prefill_ms,
             step_ms: Vec::with_capacity(case.steps),
             skew_us: Vec::with_capacity(case.steps),
+            idle_us: Vec::with_capacity(case.steps),
             rows: case.sequences * (1 + case.drafts),
             tokens: 0,
         };
@@ -120,7 +123,8 @@ impl Meter {
             }
             if step >= case.warm_steps {
                 metered.step_ms.push(ms);
-                metered.skew_us.push(self.skew_us());
+                metered.skew_us.push(self.us(RankGroup::skew));
+                metered.idle_us.push(self.us(RankGroup::idle));
                 metered.tokens += updates.iter().map(|u| u.tokens.len()).sum::<usize>();
             }
             tell();
@@ -176,10 +180,10 @@ impl Meter {
         ranks.step(plan).map_err(StepFailure::error)
     }
 
-    /// Microseconds between the first rank to begin the last step and the last one.
-    fn skew_us(&self) -> f64 {
-        let skew = self.ranks.as_ref().map(RankGroup::skew);
-        skew.unwrap_or_default().as_secs_f64() * 1e6
+    /// A time of the last step in microseconds.
+    fn us(&self, time: impl Fn(&RankGroup) -> Duration) -> f64 {
+        let time = self.ranks.as_ref().map(time);
+        time.unwrap_or_default().as_secs_f64() * 1e6
     }
 
     /// Cache blocks of a slot: as many as the longest sequence has.

@@ -18,6 +18,8 @@ pub struct EngineOptions {
     pub device: DeviceKind,
     /// Tensor-parallel ranks, each a thread with its shard of the weights.
     pub ranks: usize,
+    /// Numbers of the ranks' GPUs, the first ones if empty; ranks may share one.
+    pub gpus: Vec<usize>,
     /// Longest sequence, prompt and output together; the model's own limit when `None`.
     pub max_model_len: Option<usize>,
     /// Most prompt tokens computed in one step.
@@ -51,6 +53,7 @@ impl Default for EngineOptions {
         Self {
             device: DeviceKind::Cpu,
             ranks: 1,
+            gpus: Vec::new(),
             max_model_len: None,
             prefill_chunk: 256,
             token_count: None,

@@ -50,6 +50,8 @@ pub(crate) struct RankGroup {
     took: Duration,
     /// Between the first rank to begin the last step and the last one.
     skew: Duration,
+    /// Of the last step: the most that a device waited for its host.
+    idle: Duration,
 }
 
 /// How threads wait for each other.
@@ -66,10 +68,17 @@ struct Rank {
     thread: JoinHandle<()>,
 }
 
+/// Times of a rank's step.
+#[derive(Clone, Copy)]
+struct Timing {
+    begun: Instant,
+    /// In which the device waited for the host.
+    idle: Duration,
+}
+
 enum Reply {
     Loaded(Result<(), EngineError>),
-    /// With the time at which the rank began.
-    Step(Instant, Result<StepOutputs, EngineError>),
+    Step(Timing, Result<StepOutputs, EngineError>),
     Lost(String),
 }
 
@@ -103,6 +112,7 @@ impl RankGroup {
             waiting,
             took: Duration::ZERO,
             skew: Duration::ZERO,
+            idle: Duration::ZERO,
         };
         for _ in 0..group.ranks.len() {
             match group.replies.recv() {
@@ -129,15 +139,14 @@ impl RankGroup {
         }
         let mut outputs: Vec<Option<StepOutputs>> = vec![None; self.ranks.len()];
         let mut failure = None;
-        let (mut first, mut last): (Option<Instant>, Option<Instant>) = (None, None);
+        let mut timings = Vec::with_capacity(self.ranks.len());
         for _ in 0..self.ranks.len() {
             let reply = match &failure {
                 None => self.reply(begun),
                 Some(_) => self.replies.recv_timeout(GRACE),
             };
-            if let Ok((_, Reply::Step(at, _))) = reply {
-                first = Some(first.map_or(at, |first| first.min(at)));
-                last = last.max(Some(at));
+            if let Ok((_, Reply::Step(timing, _))) = reply {
+                timings.push(timing);
             }
             match reply {
                 Ok((rank, Reply::Step(_, Ok(done)))) => outputs[rank] = Some(done),
@@ -158,9 +167,11 @@ impl RankGroup {
             }
         }
         self.took = begun.elapsed();
-        self.skew = last
-            .zip(first)
-            .map_or(Duration::ZERO, |(last, first)| last - first);
+        let begins = || timings.iter().map(|timing| timing.begun);
+        let ends = begins().min().zip(begins().max());
+        self.skew = ends.map_or(Duration::ZERO, |(first, last)| last - first);
+        let idle = timings.iter().map(|timing| timing.idle).max();
+        self.idle = idle.unwrap_or_default();
         match failure {
             None => agreed(outputs).map_err(StepFailure::Step),
             // Some ranks went through the step and others did not: their states no longer match,
@@ -172,6 +183,12 @@ impl RankGroup {
     /// Between the first rank to begin the last step and the last one.
     pub(crate) fn skew(&self) -> Duration {
         self.skew
+    }
+
+    /// Of the last step: the most that a device waited for its host between a read and the next
+    /// launch.
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle
     }
 
     /// The next reply to a step: asleep until shortly before the time that the last one took.
@@ -248,8 +265,10 @@ fn serve<O: Ops>(
         let Ok(plan) = receive(&plans, waiting) else {
             return;
         };
-        let begun = Instant::now();
-        alive = send(Reply::Step(begun, worker.step(&plan)));
+        let (begun, idle) = (Instant::now(), worker.idle());
+        let outputs = worker.step(&plan);
+        let idle = worker.idle() - idle;
+        alive = send(Reply::Step(Timing { begun, idle }, outputs));
     }
 }
 

@@ -1,6 +1,6 @@
 //! One rank: runs plans on its shard of the models.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use volley_cache::TailCopy;
 use volley_ops::{Batch, DRAWN, Keep, Ops, Segment};
@@ -34,6 +34,11 @@ impl<O: Ops> RankWorker<O> {
             sampling,
             sequences: (0..slots).map(|_| None).collect(),
         }
+    }
+
+    /// Time in which the device has waited for the host.
+    pub(crate) fn idle(&self) -> Duration {
+        self.rank.ops.idle()
     }
 
     /// Runs a plan. After an error its sequences have to be entered again.

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use crate::{
     AttentionDims, AttentionMask, Batch, Draw, Error, GdnDims, Keep, KvDims, MatrixData, NormKind,
     Result,
@@ -97,6 +99,11 @@ pub trait Ops: Sized {
     fn read_each(&self, parts: &[(&Self::Buf, std::ops::Range<usize>)]) -> Result<Vec<Vec<f32>>> {
         let parts = parts.iter();
         parts.map(|(x, rows)| self.read(x, rows.clone())).collect()
+    }
+    /// Time, since the start, in which the device had nothing to do: from the ends of reads to the
+    /// next launches.
+    fn idle(&self) -> Duration {
+        Duration::ZERO
     }
     /// Sets rows `rows` of `x` to zero.
     fn zero(&self, x: &mut Self::Buf, rows: std::ops::Range<usize>) -> Result<()>;

@@ -1,7 +1,7 @@
 //! One process per family of kernels.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use volley_kernels::{Cuda, CudaOps, Limits, load_libraries};
 use volley_ops_candle::CandleOps;
 
-use crate::checks::{ALL, Checks, Outcome, Scale};
+use crate::checks::{ALL, Checks, Outcome, Scale, goldens};
 use crate::pair::Devices;
 use crate::report::print;
 
@@ -27,6 +27,7 @@ struct Arguments {
     only: Option<String>,
     small: bool,
     libraries: Option<String>,
+    goldens: Option<String>,
     gpu: usize,
     child: Option<String>,
 }
@@ -40,6 +41,7 @@ fn arguments() -> Result<Arguments, String> {
             "--json" => parsed.json = Some(value()?),
             "--only" => parsed.only = Some(value()?),
             "--libraries" => parsed.libraries = Some(value()?),
+            "--goldens" => parsed.goldens = Some(value()?),
             "--small" => parsed.small = true,
             "--gpu" => parsed.gpu = value()?.parse().map_err(|e| format!("--gpu: {e}"))?,
             "--child" => parsed.child = Some(value()?),
@@ -112,12 +114,8 @@ fn run(arguments: &Arguments, family: &str) -> Vec<Value> {
     let spawned = Command::new(program)
         .args(["--child", family, "--gpu", &arguments.gpu.to_string()])
         .args(arguments.small.then_some("--small"))
-        .args(
-            arguments
-                .libraries
-                .iter()
-                .flat_map(|folder| ["--libraries", folder]),
-        )
+        .args(folder("--libraries", &arguments.libraries))
+        .args(folder("--goldens", &arguments.goldens))
         .stdout(Stdio::piped())
         .spawn();
     let mut process = match spawned {
@@ -160,6 +158,11 @@ fn run(arguments: &Arguments, family: &str) -> Vec<Value> {
     records
 }
 
+/// A folder as it was given, if it was.
+fn folder<'a>(name: &'a str, given: &'a Option<String>) -> impl Iterator<Item = &'a str> {
+    given.iter().flat_map(move |folder| [name, folder])
+}
+
 fn child(arguments: &Arguments, family: &str) -> Result<(), String> {
     let limits = Limits::default();
     let failed = |error: &dyn std::fmt::Display| error.to_string();
@@ -181,6 +184,10 @@ fn child(arguments: &Arguments, family: &str) -> Result<(), String> {
         } else {
             Scale::Full
         },
+        goldens: arguments
+            .goldens
+            .as_ref()
+            .map_or_else(goldens, PathBuf::from),
         outcomes: Vec::new(),
         tell,
     };

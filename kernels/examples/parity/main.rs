@@ -1,7 +1,7 @@
 //! Checks every kernel on a GPU against the CPU implementation:
 //!
 //! `cargo run --release -p volley-kernels --features cuda --example parity -- [--json FILE] [--only
-//! NAME] [--small] [--gpu N] [--libraries FOLDER]`
+//! NAME] [--small] [--gpu N] [--libraries FOLDER] [--goldens FOLDER]`
 //!
 //! Each family of kernels runs in a process of its own, so a kernel that breaks the context or hangs
 //! costs its own results only. Exit code 1 when a check failed.

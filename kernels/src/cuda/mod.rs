@@ -12,12 +12,14 @@ mod staging;
 
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
 
 use crate::driver::{Address, Driver, Product, Recording, Source};
 use crate::error::{Error, Result};
 pub use graph::Graph;
+use libraries::find_libraries;
 pub use libraries::load_libraries;
 use loading::Loading;
 use modules::Modules;
@@ -53,6 +55,15 @@ pub struct Cuda {
     loading: Mutex<Option<Loading>>,
     products: Mutex<Products>,
     nccl: OnceLock<Nccl>,
+    idle: Mutex<Idle>,
+}
+
+/// How long the device has waited for the host.
+#[derive(Default)]
+struct Idle {
+    total: Duration,
+    /// When a read ended, unless something was launched since.
+    since: Option<Instant>,
 }
 
 // SAFETY: the handles may be used from any thread once the context is current, which every method
@@ -90,6 +101,7 @@ impl Cuda {
         }
         let device = call("cuDeviceGet", result::device::get(ordinal as i32))?;
         check_device(device)?;
+        find_libraries()?;
         // SAFETY: `device` is a device; the context is released once, when this is dropped.
         let context = call("cuDevicePrimaryCtxRetain", unsafe {
             result::primary_ctx::retain(device)
@@ -115,6 +127,7 @@ impl Cuda {
             loading: Mutex::default(),
             products: Mutex::new(Products::new()?),
             nccl: OnceLock::new(),
+            idle: Mutex::default(),
         })
     }
 
@@ -270,10 +283,14 @@ impl Driver for Cuda {
     fn read_each(&self, parts: &mut [(Address, Vec<u8>)]) -> Result<()> {
         self.enter()?;
         if parts.iter().map(|(_, data)| data.len()).sum::<usize>() <= READ_BYTES {
-            return lock(&self.reading).read(self.stream, parts);
+            lock(&self.reading).read(self.stream, parts)?;
+        } else {
+            for (from, data) in parts {
+                self.read(*from, data)?;
+            }
         }
-        let mut parts = parts.iter_mut();
-        parts.try_for_each(|(from, data)| self.read(*from, data))
+        lock(&self.idle).since = Some(Instant::now());
+        Ok(())
     }
 
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()> {
@@ -311,7 +328,12 @@ impl Driver for Cuda {
         self.enter()?;
         let params = params.as_ptr().cast();
         // SAFETY: the caller vouches for the parameters.
-        unsafe { self.modules.launch(self.stream, kernel, grid, params) }
+        let launched = unsafe { self.modules.launch(self.stream, kernel, grid, params) };
+        let mut idle = lock(&self.idle);
+        if let Some(since) = idle.since.take() {
+            idle.total += since.elapsed();
+        }
+        launched
     }
 
     unsafe fn multiply(&self, product: &Product) -> Result<()> {
@@ -353,6 +375,10 @@ impl Driver for Cuda {
 
     fn overlaps(&self, kernel: usize) -> bool {
         self.modules.overlaps(kernel)
+    }
+
+    fn idle(&self) -> Duration {
+        lock(&self.idle).total
     }
 
     fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f32> {

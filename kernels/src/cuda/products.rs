@@ -8,7 +8,6 @@ use std::ptr::from_ref;
 use cudarc::cublaslt::{result as lt, sys};
 use cudarc::driver;
 
-use super::libraries::find_libraries;
 use super::{call, graph};
 use crate::driver::Product;
 use crate::error::{Error, Result};
@@ -62,9 +61,8 @@ fn lt_call<T>(name: &'static str, result: std::result::Result<T, lt::CublasError
 }
 
 impl Products {
-    /// Opens cuBLASLt in the current context.
+    /// Opens cuBLASLt, which was found, in the current context.
     pub fn new() -> Result<Self> {
-        find_libraries()?;
         Ok(Self {
             handle: lt_call("cublasLtCreate", lt::create_handle())?,
             // SAFETY: the size is not zero.

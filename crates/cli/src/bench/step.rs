@@ -125,6 +125,9 @@ struct Row {
     acceptance_length: f64,
     /// Between the ranks' beginnings of a step, microseconds, median and the slowest in ten.
     launch_skew_us: [f64; 2],
+    /// In which a device waited for its host between a read and the next launch, microseconds,
+    /// median and the slowest in ten.
+    idle_us: [f64; 2],
     /// All prompts, from the first chunk to the first tokens.
     prefill_ms: f64,
     /// Device memory, bytes per second, measured in this run.
@@ -228,6 +231,7 @@ fn measure(
     let options = EngineOptions {
         device,
         ranks: args.model.tensor_parallel_size,
+        gpus: args.model.gpus.clone(),
         max_model_len: Some(max_model_len),
         // Of every sequence, with room for a block of drafts.
         cache_blocks: Some(most(&args.sequences) * (max_model_len / 16 + 3)),
@@ -329,12 +333,14 @@ fn row(
         prefill_ms,
         mut step_ms,
         mut skew_us,
+        mut idle_us,
         rows,
         tokens,
     } = metered;
     let total: f64 = step_ms.iter().sum();
     let steps = step_ms.len() as f64;
     let ms_per_step = record::median(&mut step_ms);
+    let spread = |values: &mut Vec<f64>| [0.5, 0.9].map(|share| record::quantile(values, share));
     Row {
         method: method.name(),
         context: case.context,
@@ -346,7 +352,8 @@ fn row(
         floor_ms,
         tokens_per_s: tokens as f64 / total * 1e3,
         acceptance_length: tokens as f64 / (steps * case.sequences as f64),
-        launch_skew_us: [0.5, 0.9].map(|share| record::quantile(&mut skew_us, share)),
+        launch_skew_us: spread(&mut skew_us),
+        idle_us: spread(&mut idle_us),
         prefill_ms,
         read_bandwidth: None,
     }

@@ -77,6 +77,21 @@ FLAT = {
 }
 del FLAT["layer_types"], FLAT["output_gate_type"]
 
+# The head widths and ratios of the 27B, which kernels are built for.
+WIDE = {
+    **TARGET,
+    "num_hidden_layers": 4,
+    "layer_types": [GDN] * 3 + [ATTENTION],
+    "num_attention_heads": 6,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "linear_num_key_heads": 1,
+    "linear_num_value_heads": 3,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "rope_parameters": {**TARGET["rope_parameters"], "mrope_section": [11, 11, 10]},
+}
+
 DRAFTER = dict(
     architectures=["DFlashDraftModel"],
     model_type="qwen3",
@@ -110,6 +125,18 @@ DRAFTER = dict(
     tie_word_embeddings=False,
     use_cache=True,
 )
+
+DRAFTER_WIDE = {
+    **DRAFTER,
+    "dflash_config": dict(mask_token_id=500, target_layer_ids=[0, 1, 2, 3]),
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 128,
+    "layer_types": ["sliding_attention", ATTENTION],
+    "max_window_layers": 2,
+    "num_target_layers": 4,
+}
 
 # The field variants of other published drafters in one config.
 DRAFTER_VARIANT = {
@@ -318,6 +345,14 @@ def write_flat(folder):
     weight_map = {tensor: file for file, shard in shards.items() for tensor in sorted(shard)}
     write_json(folder / "model.safetensors.index.json", dict(metadata=dict(total_size=size), weight_map=weight_map))
     write_json(folder / "config.json", FLAT)
+
+
+def write_wide(folder):
+    """One file without a vision tower."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = Random(3)
+    save(target_tensors(random, WIDE, "model.") | mtp_tensors(random, WIDE), folder / "model.safetensors")
+    write_json(folder / "config.json", WIDE)
 
 
 def write_drafter(folder, config, seed):

@@ -77,9 +77,9 @@ def drafter_goldens(name, contexts, controls):
     return tensors, {"max difference from Hugging Face parts": errors, "max change by control": moved}
 
 
-def step_golden():
+def step_golden(target, drafter):
     """Prompt -> taps of the target -> one draft block -> logits by the target's head, all float64."""
-    target, drafter = Target(HERE / "target"), Drafter(HERE / "drafter")
+    target, drafter = Target(HERE / target), Drafter(HERE / drafter)
     ids = hashed.token_ids(11, huggingface.STATE_LENGTH, target.config["vocab_size"])
     run = target.forward(ids)
     dflash = drafter.config["dflash_config"]
@@ -110,14 +110,19 @@ def main():
         return
     folders.write_target(HERE / "target")
     folders.write_flat(HERE / "target_flat")
+    folders.write_wide(HERE / "target_wide")
     folders.write_drafter(HERE / "drafter", folders.DRAFTER, seed=12)
+    folders.write_drafter(HERE / "drafter_wide", folders.DRAFTER_WIDE, seed=14)
     folders.write_drafter(HERE / "drafter_variant", folders.DRAFTER_VARIANT, seed=13)
     target_goldens("target", seed=11)
     target_goldens("target_flat", seed=12)
+    target_goldens("target_wide", seed=13)
     window = folders.DRAFTER["sliding_window"]
     controls = {"bidirectional": {"sliding_causal": False}, "window_plus_one": {"sliding_window": window + 1}}
     tensors, report = drafter_goldens("drafter", (64, 3000), controls)
-    save("drafter_goldens.safetensors", tensors | step_golden(), report)
+    save("drafter_goldens.safetensors", tensors | step_golden("target", "drafter"), report)
+    tensors, report = drafter_goldens("drafter_wide", (64,), controls)
+    save("drafter_wide_goldens.safetensors", tensors | step_golden("target_wide", "drafter_wide"), report)
     controls = {"bidirectional": {"is_causal": None}, "plain_rope": {"rope_scaling": None}}
     tensors, report = drafter_goldens("drafter_variant", (64,), controls)
     save("drafter_variant_goldens.safetensors", tensors, report)

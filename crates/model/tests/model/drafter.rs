@@ -17,7 +17,11 @@ const LONG: Limits = Limits {
 };
 
 fn load(ops: &CandleOps, checkpoint: &Checkpoint) -> Drafter<CandleOps> {
-    let target = TargetConfig::read(&open("target")).unwrap();
+    load_for("target", ops, checkpoint)
+}
+
+fn load_for(target: &str, ops: &CandleOps, checkpoint: &Checkpoint) -> Drafter<CandleOps> {
+    let target = TargetConfig::read(&open(target)).unwrap();
     Drafter::load(ops, checkpoint, &target, LONG).unwrap()
 }
 
@@ -28,7 +32,7 @@ fn block(
     context: usize,
     chunks: &[usize],
 ) -> Vec<f32> {
-    let width = 5 * HIDDEN;
+    let width = drafter.config().target_layer_ids.len() * HIDDEN;
     let features = hashed(1000 + context as u64, context * width);
     let embeddings = hashed(2000 + context as u64, BLOCK * HIDDEN);
     let mut text = Text::new(1, LONG.blocks);
@@ -125,16 +129,31 @@ fn variant_with_yarn_and_causal_full_layers() {
     }
 }
 
-/// Prompt -> taps of the target -> one block -> drafts by the target's head.
+/// Heads as wide as those of the 27B's drafter.
+#[test]
+fn wide_heads() {
+    let ops = cpu();
+    let golden = Golden::read("drafter_wide_goldens");
+    let mut drafter = load_for("target_wide", &ops, &open("drafter_wide"));
+    let found = block(&ops, &mut drafter, 64, &[64]);
+    assert_close("wide", &found, &golden.floats("ctx64.out"));
+    step("target_wide", "drafter_wide");
+}
+
 #[test]
 fn step_from_prompt_to_drafts() {
+    step("target", "drafter");
+}
+
+/// Prompt -> taps of the target -> one block -> drafts by the target's head.
+fn step(target_folder: &str, drafter_folder: &str) {
     let ops = cpu();
-    let golden = Golden::read("drafter_goldens");
+    let golden = Golden::read(&format!("{drafter_folder}_goldens"));
     let ids = golden.ids("step.ids");
-    let checkpoint = open("drafter");
-    let mut drafter = load(&ops, &checkpoint);
+    let checkpoint = open(drafter_folder);
+    let mut drafter = load_for(target_folder, &ops, &checkpoint);
     let taps = drafter.config().target_layer_ids.clone();
-    let mut model = target(&ops, "target", &taps);
+    let mut model = target(&ops, target_folder, &taps);
     let mut text = Text::new(0, LIMITS.blocks);
     let batch = text.batch(&ops, ids.len());
     let logits = text.prefill(&ops, &mut model, &ids);

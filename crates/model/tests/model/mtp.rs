@@ -61,6 +61,7 @@ fn check(folder: &str, most: usize) {
 fn first_pass_in_one_go_and_chained_drafts() {
     check("target", 1 << 20);
     check("target_flat", 1 << 20);
+    check("target_wide", 1 << 20);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use crate::golden::{
     Golden, LIMITS, Text, argmax, assert_close, assert_logits, chunks, cpu, target,
 };
 
-const FOLDERS: [&str; 2] = ["target", "target_flat"];
+const FOLDERS: [&str; 3] = ["target", "target_flat", "target_wide"];
 
 fn goldens(folder: &str) -> Golden {
     Golden::read(&format!("{folder}_goldens"))

@@ -3,8 +3,11 @@
 mod attention;
 mod draw;
 mod gdn;
+mod golden;
 mod model;
 mod rows;
+
+use std::path::{Path, PathBuf};
 
 use volley_ops::{Batch, Keep, Result};
 
@@ -31,6 +34,11 @@ impl Outcome {
     }
 }
 
+/// Where the fixtures are in the repository that this was built in.
+pub fn goldens() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/model/tests/golden")
+}
+
 /// How many shapes to go through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
@@ -44,6 +52,8 @@ pub enum Scale {
 pub struct Checks<'a> {
     pub devices: Devices<'a>,
     pub scale: Scale,
+    /// Where the fixtures of the models lie.
+    pub goldens: PathBuf,
     pub outcomes: Vec<Outcome>,
     /// Told of every outcome at once: the process may not live to the end.
     pub tell: fn(&Outcome),
@@ -72,6 +82,7 @@ pub const ALL: &[(&str, Check)] = &[
     ("attention", attention::attention),
     ("kv_commit", attention::kv_commit),
     ("model", model::model),
+    ("golden", golden::golden),
 ];
 
 impl Checks<'_> {

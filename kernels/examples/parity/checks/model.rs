@@ -34,7 +34,7 @@ pub fn model(checks: &mut Checks) {
     });
 }
 
-fn failed(error: impl std::fmt::Display) -> Error {
+pub fn failed(error: impl std::fmt::Display) -> Error {
     Error::Device {
         op: "model",
         message: error.to_string(),
