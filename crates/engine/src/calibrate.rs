@@ -1,77 +1,158 @@
 //! What steps cost, timed before the first request.
 
-use volley_speculate::policy::{Policy, StepKind};
-use volley_speculate::{DraftPlan, Method, TreeShape};
+use std::time::{Duration, Instant};
+
+use volley_speculate::policy::{BUDGETS, LOOKUPS, Policy, StepKind};
+use volley_speculate::{DraftPlan, TreeShape};
 
 use crate::Speculation;
+use crate::drafting::DraftLimits;
 use crate::layout::Layout;
 use crate::ranks::{RankGroup, StepFailure};
 use crate::trial::Trial;
 
-/// Tokens of the text that is timed.
+/// Tokens of a text that is timed alone, and of each of several.
 const PROMPT: usize = 16;
-/// Steps of each kind that are timed.
-const ROUNDS: usize = 5;
+const SHORT: usize = 4;
+/// Steps of each kind that are timed: of one text so many at least and at most, as long as it does not
+/// take too long, of several texts few.
+const ROUNDS: [usize; 2] = [5, 25];
+const FEW_ROUNDS: [usize; 2] = [2, 2];
+const ENOUGH: Duration = Duration::from_millis(600);
 /// Steps of each kind before: devices prepare for what they have not run yet.
 const WARM: usize = 2;
-/// Rows of the passes that are timed.
-const ROWS: [usize; 8] = [1, 2, 4, 8, 16, 24, 32, 64];
+/// After so long the steps of more texts are left to be learned from requests.
+const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Times steps of many sizes on a text of no meaning in slot 0, where nothing runs yet. An engine
-/// too small for it learns from its requests alone.
+/// A step to be timed, alike for all texts.
+struct Timed {
+    kind: StepKind,
+    /// Of each text.
+    rows: usize,
+    draft: DraftPlan,
+}
+
+/// Times steps of many sizes on texts of no meaning in slots where nothing runs yet: one text
+/// first, then several at once. An engine too small for it learns from its requests alone.
 pub(crate) fn calibrate(
     ranks: &mut RankGroup,
     layout: &Layout,
     block_size: usize,
 ) -> Result<Policy, StepFailure> {
+    let begun = Instant::now();
     let drafts = layout.scheduler.drafts;
+    let running = layout.scheduler.cache.sequences;
     let mut policy = Policy::default();
-    let block_rows = layout.scheduler.draft_rows;
-    let most_rows = 1 + drafts.most_drafts();
-    // Every step may be accepted whole.
-    let most_tokens = PROMPT + (ROWS.len() + 2) * most_rows + block_rows;
-    let blocks = most_tokens.div_ceil(block_size);
-    if blocks > layout.target.blocks || most_tokens > layout.scheduler.max_model_len {
-        return Ok(policy);
-    }
-    let mut trial = Trial::new(ranks, blocks);
-    let rows = ROWS.into_iter().filter(|&rows| rows <= most_rows);
-    let given = |rows: usize| (StepKind::Plain, rows, DraftPlan::Given(vec![0; rows - 1]));
-    let mut steps: Vec<(StepKind, usize, DraftPlan)> = rows.map(given).collect();
-    if drafts.block_drafts > 0 {
-        let depth = drafts.block_drafts.min(drafts.max_drafts);
-        steps.push((StepKind::Block, 1 + depth, DraftPlan::Chain { depth }));
-        if drafts.tree_budget > depth {
-            let shape = TreeShape {
-                budget: drafts.tree_budget,
-                depth,
-                seeded: drafts.seeded,
-            };
-            steps.push((StepKind::Tree, 1 + shape.budget, DraftPlan::Tree(shape)));
+    // Powers of four, and as many as can run.
+    let powers = (0..).map(|power| 4usize.pow(power));
+    let batches = powers.take_while(|&texts| texts < running);
+    for texts in batches.chain([running]) {
+        let (steps, rounds, prompt) = match texts {
+            1 => (alone(drafts), ROUNDS, PROMPT),
+            _ => (side_by_side(drafts), FEW_ROUNDS, SHORT),
+        };
+        // Every step may be accepted whole.
+        let once: usize = steps.iter().map(|step| step.rows).sum();
+        let most_tokens = prompt + once + layout.scheduler.draft_rows;
+        let blocks = most_tokens.div_ceil(block_size);
+        let fits = texts * blocks <= layout.target.blocks
+            && texts * prompt <= layout.target.max_rows
+            && most_tokens <= layout.scheduler.max_model_len;
+        if !fits || begun.elapsed() > PATIENCE {
+            break;
         }
-    } else if drafts.mtp {
-        let depth = drafts.max_drafts.min(Speculation::MOST_MTP_DRAFTS);
-        steps.push((StepKind::Mtp(depth), 1 + depth, DraftPlan::Mtp { depth }));
-    }
-    for ((kind, rows, _), ms) in steps.iter().zip(time(&mut trial, drafts.method, &steps)?) {
-        policy.costs.calibrate(*kind, *rows, ms);
+        let mut trial = Trial::of(ranks, texts, blocks);
+        let times = time(&mut trial, layout, &steps, prompt, rounds)?;
+        for (step, ms) in steps.iter().zip(times) {
+            let rows = texts * step.rows;
+            policy.costs.calibrate(step.kind, texts, rows, ms);
+        }
     }
     tracing::debug!("costs of steps: {:?}", policy.costs);
     Ok(policy)
+}
+
+/// Every size that a request alone may choose.
+fn alone(drafts: DraftLimits) -> Vec<Timed> {
+    let most = 1 + drafts.most_drafts();
+    let block = match drafts.block_drafts > 0 {
+        true => 1 + drafts.block_drafts.min(drafts.max_drafts),
+        false => 1,
+    };
+    let sizes = LOOKUPS.into_iter().chain(BUDGETS).map(|drafts| 1 + drafts);
+    let mut rows: Vec<usize> = sizes.chain([1, block]).filter(|&n| n <= most).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let mut steps: Vec<Timed> = rows.into_iter().map(given).collect();
+    steps.extend(drafted(drafts));
+    if drafts.block_drafts > 0 && drafts.tree_budget >= block {
+        let shape = TreeShape {
+            budget: drafts.tree_budget,
+            depth: block - 1,
+            seeded: drafts.seeded,
+        };
+        steps.push(Timed {
+            kind: StepKind::Tree,
+            rows: 1 + shape.budget,
+            draft: DraftPlan::Tree(shape),
+        });
+    }
+    steps
+}
+
+/// No drafts, and a model's.
+fn side_by_side(drafts: DraftLimits) -> Vec<Timed> {
+    let mut steps = vec![given(1)];
+    if let Some(drafted) = drafted(drafts) {
+        steps.extend([given(drafted.rows), drafted]);
+    }
+    steps
+}
+
+fn given(rows: usize) -> Timed {
+    Timed {
+        kind: StepKind::Plain,
+        rows,
+        draft: DraftPlan::Given(vec![0; rows - 1]),
+    }
+}
+
+/// The longest chain of the model that drafts.
+fn drafted(drafts: DraftLimits) -> Option<Timed> {
+    if drafts.block_drafts > 0 {
+        let depth = drafts.block_drafts.min(drafts.max_drafts);
+        return Some(Timed {
+            kind: StepKind::Block,
+            rows: 1 + depth,
+            draft: DraftPlan::Chain { depth },
+        });
+    }
+    let depth = drafts.max_drafts.min(Speculation::MOST_MTP_DRAFTS);
+    drafts.mtp.then_some(Timed {
+        kind: StepKind::Mtp(depth),
+        rows: 1 + depth,
+        draft: DraftPlan::Mtp { depth },
+    })
 }
 
 /// Milliseconds of each step, the median of some rounds. Each round takes all of them in turn, so that
 /// a machine that changes its speed changes it for all.
 fn time(
     trial: &mut Trial,
-    method: Method,
-    steps: &[(StepKind, usize, DraftPlan)],
+    layout: &Layout,
+    steps: &[Timed],
+    prompt: usize,
+    [least, most]: [usize; 2],
 ) -> Result<Vec<f64>, StepFailure> {
-    let mut times = vec![Vec::with_capacity(ROUNDS); steps.len()];
-    for round in 0..WARM + ROUNDS {
-        trial.enter(PROMPT, method)?;
-        for ((_, _, draft), times) in steps.iter().zip(&mut times) {
-            let ms = trial.decode(draft)?;
+    let begun = Instant::now();
+    let mut times = vec![Vec::with_capacity(most); steps.len()];
+    for round in 0..WARM + most {
+        if round >= WARM + least && begun.elapsed() > ENOUGH {
+            break;
+        }
+        trial.enter(prompt, layout.scheduler.drafts.method)?;
+        for (step, times) in steps.iter().zip(&mut times) {
+            let ms = trial.decode(&step.draft)?;
             if round >= WARM {
                 times.push(ms);
             }
@@ -79,7 +160,7 @@ fn time(
     }
     let median = |mut times: Vec<f64>| {
         times.sort_by(f64::total_cmp);
-        times[ROUNDS / 2]
+        times[(times.len() - 1) / 2]
     };
     Ok(times.into_iter().map(median).collect())
 }

@@ -1,6 +1,6 @@
 //! What each request drafts with, step by step.
 
-use volley_speculate::policy::{Choices, Policy, SequencePolicy, StepKind};
+use volley_speculate::policy::{Choices, Outcome, Policy, SequencePolicy, StepKind};
 use volley_speculate::{DraftPlan, Lookup, Method, Rule, TreeShape};
 
 use crate::step::{DecodeStep, SlotUpdate};
@@ -103,7 +103,7 @@ impl RequestDrafter {
             max_drafts: limits.max_drafts.min(request.speculate.max_drafts),
             tree_budget: limits.tree_budget.min(request.speculate.tree_budget),
             lookup: looks.then(|| {
-                let mut lookup = Lookup::default();
+                let mut lookup = Lookup::ending_with(&request.stop_ids);
                 lookup.extend(&request.prompt);
                 lookup
             }),
@@ -178,15 +178,14 @@ impl RequestDrafter {
     /// Takes in what a step gave, the first token of a prompt, too.
     pub(crate) fn take(&mut self, policy: &mut Policy, update: &SlotUpdate) {
         if self.method == Method::Auto {
-            let SlotUpdate {
-                depth,
-                accepted,
-                spine,
-                ..
-            } = *update;
-            let plan = &self.plan;
-            self.policy
-                .take(policy, plan, depth, accepted, spine, &update.tokens);
+            let outcome = Outcome {
+                depth: update.depth,
+                accepted: update.accepted,
+                spine: update.spine,
+                tokens: &update.tokens,
+                ended: update.stop.is_some(),
+            };
+            self.policy.take(policy, &self.plan, &outcome);
         }
         self.plan = DraftPlan::None;
         if let Some(lookup) = &mut self.lookup {
@@ -197,13 +196,7 @@ impl RequestDrafter {
 
 /// What a step of these plans teaches about costs: nothing when they are of several kinds.
 pub(crate) fn step_kind(steps: &[DecodeStep]) -> Option<(StepKind, usize)> {
-    let kind = |plan: &DraftPlan| match plan {
-        DraftPlan::None | DraftPlan::Given(_) => StepKind::Plain,
-        DraftPlan::Chain { .. } => StepKind::Block,
-        DraftPlan::Tree(_) => StepKind::Tree,
-        DraftPlan::Mtp { depth } => StepKind::Mtp(*depth),
-    };
-    let first = kind(&steps.first()?.draft);
-    let same = steps.iter().all(|step| kind(&step.draft) == first);
+    let first = StepKind::of(&steps.first()?.draft);
+    let same = steps.iter().all(|step| StepKind::of(&step.draft) == first);
     same.then_some((first, steps.len()))
 }

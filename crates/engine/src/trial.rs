@@ -4,56 +4,74 @@ use volley_speculate::{DraftPlan, Method};
 
 use crate::Request;
 use crate::ranks::{RankGroup, StepFailure};
-use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepPlan};
+use crate::step::{DecodeStep, Entry, PrefillChunk, StepPlan};
 
-/// A text of no meaning in slot 0 and in the first cache blocks, for steps before the first request.
+/// Texts of no meaning in the first slots and cache blocks, for steps before the first request.
 pub(crate) struct Trial<'a> {
     ranks: &'a mut RankGroup,
+    /// By slot.
+    texts: Vec<Text>,
+}
+
+struct Text {
     blocks: Vec<u32>,
     committed: usize,
 }
 
 impl<'a> Trial<'a> {
-    /// With room for the tokens of so many blocks.
+    /// One text with room for the tokens of so many blocks.
     pub fn new(ranks: &'a mut RankGroup, blocks: usize) -> Self {
+        Self::of(ranks, 1, blocks)
+    }
+
+    /// So many texts side by side, each with so many blocks.
+    pub fn of(ranks: &'a mut RankGroup, texts: usize, blocks: usize) -> Self {
+        let text = |slot: usize| Text {
+            blocks: (slot * blocks..(slot + 1) * blocks)
+                .map(|block| block as u32)
+                .collect(),
+            committed: 0,
+        };
         Self {
             ranks,
-            blocks: (0..blocks as u32).collect(),
-            committed: 0,
+            texts: (0..texts).map(text).collect(),
         }
     }
 
-    /// Begins again, with a prompt of `tokens` computed in one pass.
+    /// Begins again, with prompts of `tokens` computed in one pass.
     pub fn enter(&mut self, tokens: usize, method: Method) -> Result<(), StepFailure> {
         let mut request = Request::new(vec![0; tokens], usize::MAX);
         request.speculate.method = Some(method);
-        self.committed = 0;
-        self.step(StepPlan {
-            enter: vec![Entry {
-                slot: 0,
-                request: Some(request),
+        let mut plan = StepPlan::default();
+        for (slot, text) in self.texts.iter_mut().enumerate() {
+            text.committed = 0;
+            plan.enter.push(Entry {
+                slot,
+                request: Some(request.clone()),
                 method: Some(Method::Auto),
                 from: None,
-            }],
-            prefill: vec![PrefillChunk {
-                slot: 0,
+            });
+            plan.prefill.push(PrefillChunk {
+                slot,
                 past: 0,
                 len: tokens,
-                blocks: self.blocks.clone(),
-            }],
-            ..StepPlan::default()
-        })
+                blocks: text.blocks.clone(),
+            });
+        }
+        self.step(plan)
     }
 
-    /// Milliseconds of a decode step.
+    /// Milliseconds of a decode step of all texts, which draft alike.
     pub fn decode(&mut self, draft: &DraftPlan) -> Result<f64, StepFailure> {
+        let texts = self.texts.iter().enumerate();
+        let decode = texts.map(|(slot, text)| DecodeStep {
+            slot,
+            past: text.committed,
+            draft: draft.clone(),
+            blocks: text.blocks.clone(),
+        });
         let plan = StepPlan {
-            decode: vec![DecodeStep {
-                slot: 0,
-                past: self.committed,
-                draft: draft.clone(),
-                blocks: self.blocks.clone(),
-            }],
+            decode: decode.collect(),
             ..StepPlan::default()
         };
         let start = Instant::now();
@@ -63,8 +81,9 @@ impl<'a> Trial<'a> {
 
     fn step(&mut self, plan: StepPlan) -> Result<(), StepFailure> {
         let updates = self.ranks.step(plan)?.updates;
-        let committed = updates.iter().map(|update: &SlotUpdate| update.committed);
-        self.committed += committed.sum::<usize>();
+        for update in &updates {
+            self.texts[update.slot].committed += update.committed;
+        }
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use crate::suffix::SuffixAutomaton;
 #[derive(Clone, Debug, Default)]
 pub struct Lookup {
     text: Vec<u32>,
+    ends: Vec<u32>,
     automaton: SuffixAutomaton,
 }
 
@@ -19,6 +20,14 @@ pub struct Repeat {
 }
 
 impl Lookup {
+    /// For a text that ends with one of these tokens: nothing is drafted behind them.
+    pub fn ending_with(ends: &[u32]) -> Self {
+        Self {
+            ends: ends.to_vec(),
+            ..Self::default()
+        }
+    }
+
     /// Appends tokens to the text.
     pub fn extend(&mut self, tokens: &[u32]) {
         for &token in tokens {
@@ -43,8 +52,8 @@ impl Lookup {
         self.automaton.repeat()
     }
 
-    /// The `count` tokens that followed a repeat. Where they reach the end of the text they go on
-    /// with themselves: a period is continued.
+    /// The `count` tokens that followed a repeat, fewer if one of them ends the text. Where they reach
+    /// what is there now they go on with themselves: a period is continued.
     pub fn continuation(&self, repeat: Repeat, count: usize) -> Vec<u32> {
         let mut drafts: Vec<u32> = Vec::with_capacity(count);
         for index in repeat.next..repeat.next + count {
@@ -53,6 +62,9 @@ impl Lookup {
                 None => drafts[index - self.text.len()],
             };
             drafts.push(token);
+            if self.ends.contains(&token) {
+                break;
+            }
         }
         drafts
     }
@@ -121,6 +133,15 @@ mod tests {
         assert_eq!(lookup.continuation(repeat, 2), [4, 5]);
         // Behind the end of the text comes what was copied.
         assert_eq!(lookup.continuation(repeat, 9), [4, 5, 9, 1, 2, 3, 4, 5, 9]);
+    }
+
+    #[test]
+    fn nothing_is_drafted_behind_an_end() {
+        let mut lookup = Lookup::ending_with(&[9, 5]);
+        lookup.extend(&[1, 2, 3, 9, 4, 1, 2]);
+        let repeat = lookup.repeat().unwrap();
+        assert_eq!(lookup.continuation(repeat, 7), [3, 9]);
+        assert_eq!(lookup.continuation(repeat, 1), [3]);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 mod acceptance;
 mod costs;
+mod curve;
 
-pub use acceptance::{Acceptance, Scope};
+pub use acceptance::{Acceptance, Outcome, Scope};
 pub use costs::{Costs, StepKind};
 
 use crate::{DraftPlan, Lookup, TreeShape};
@@ -42,15 +43,15 @@ impl Default for Policy {
 }
 
 /// Sizes of trees that are tried.
-const BUDGETS: [usize; 5] = [16, 18, 22, 31, 63];
+pub const BUDGETS: [usize; 3] = [22, 31, 63];
 /// Sizes of lookups that are tried.
-const LOOKUPS: [usize; 9] = [1, 2, 3, 5, 7, 11, 15, 31, 63];
+pub const LOOKUPS: [usize; 7] = [1, 2, 3, 7, 15, 31, 63];
 /// Steps without any drafts after which they get another try; doubles up to `PATIENCE_MOST`.
 const PATIENCE: usize = 32;
 const PATIENCE_MOST: usize = 512;
-/// A choice other than the last one must promise this much more, so that noise in the costs does
-/// not make it swing.
-const MARGIN: f64 = 1.02;
+/// A choice other than what serves all sequences best must promise this much more for this one:
+/// of many estimates the best is likely too good.
+const MARGIN: f64 = 1.05;
 
 /// One sequence's side of the policy.
 #[derive(Clone, Debug, Default)]
@@ -59,9 +60,7 @@ pub struct SequencePolicy {
     /// Steps in a row without drafts.
     idle: usize,
     patience: usize,
-    /// The last choice.
-    last: Option<Choice>,
-    /// What lookup would have drafted in this step.
+    /// The repeat before this step, and what lookup would have drafted.
     shadow: Option<(usize, Vec<u32>)>,
 }
 
@@ -85,44 +84,42 @@ impl SequencePolicy {
         lookup: &Lookup,
     ) -> DraftPlan {
         let repeat = lookup.repeat();
-        self.shadow = repeat.map(|repeat| (repeat.len, lookup.continuation(repeat, SHADOW)));
-        let mut best = (
-            Choice::None,
-            self.rate(policy, Choice::None, choices, running, 0),
-        );
-        let mut drafting: Option<(Choice, f64)> = None;
         let repeated = repeat.map_or(0, |repeat| repeat.len);
-        for choice in options(choices, repeated) {
-            let mut rate = self.rate(policy, choice, choices, running, repeated);
-            if self.last == Some(choice) {
-                rate *= MARGIN;
-            }
-            if rate > best.1 {
-                best = (choice, rate);
-            }
-            if drafting.is_none_or(|(_, other)| rate > other) {
-                drafting = Some((choice, rate));
-            }
-        }
-        if best.0 == Choice::None {
+        let most = choices.lookup;
+        let copy = repeat.map_or_else(Vec::new, |repeat| lookup.continuation(repeat, most));
+        let choices = Choices {
+            lookup: copy.len(),
+            ..choices
+        };
+        let options = options(choices).map(|choice| {
+            let (kind, drafts) = choice.step();
+            let rows = running * (1 + drafts);
+            (choice, policy.costs.step_ms(kind, running, rows))
+        });
+        let options: Vec<(Choice, f64)> = options.collect();
+        // What serves all best, by what is known of all; lookup depends on the text.
+        let all = Expected::new(&Acceptance::default(), policy, choices, 0);
+        let models = options
+            .iter()
+            .filter(|(choice, _)| !matches!(choice, Choice::Lookup(_)));
+        let home = best(models, |choice| all.tokens(choice));
+        let own = Expected::new(&self.acceptance, policy, choices, repeated);
+        let margin = |choice| if choice == home { MARGIN } else { 1.0 };
+        let mut choice = best(&options, |choice| own.tokens(choice) * margin(choice));
+        if choice == Choice::None {
             self.idle += 1;
-            if let Some((choice, _)) = drafting
-                && self.idle > self.patience.max(PATIENCE)
-            {
+            if self.idle > self.patience.max(PATIENCE) {
                 self.idle = 0;
                 self.patience = (2 * self.patience.max(PATIENCE)).min(PATIENCE_MOST);
-                best.0 = choice;
+                let drafting = options.iter().filter(|(choice, _)| *choice != Choice::None);
+                choice = best(drafting, |choice| own.tokens(choice));
             }
         } else {
             self.idle = 0;
         }
-        self.last = Some(best.0);
-        match best.0 {
+        let plan = match choice {
             Choice::None => DraftPlan::None,
-            Choice::Lookup(count) => match repeat {
-                Some(repeat) => DraftPlan::Given(lookup.continuation(repeat, count)),
-                None => DraftPlan::None,
-            },
+            Choice::Lookup(drafts) => DraftPlan::Given(copy[..drafts].to_vec()),
             Choice::Chain(depth) => DraftPlan::Chain { depth },
             Choice::Mtp(depth) => DraftPlan::Mtp { depth },
             Choice::Tree(budget) => DraftPlan::Tree(TreeShape {
@@ -130,74 +127,130 @@ impl SequencePolicy {
                 depth: choices.chain,
                 seeded: choices.seeded,
             }),
-        }
-    }
-
-    /// Expected tokens per millisecond.
-    fn rate(
-        &self,
-        policy: &Policy,
-        choice: Choice,
-        choices: Choices,
-        running: usize,
-        repeated: usize,
-    ) -> f64 {
-        let (own, all) = (&self.acceptance, &policy.acceptance);
-        let (tokens, kind, drafts) = match choice {
-            Choice::None => (1.0, StepKind::Plain, 0),
-            Choice::Lookup(n) => (own.repeat_tokens(all, repeated, n), StepKind::Plain, n),
-            Choice::Chain(n) => (own.chain_tokens(all, n), StepKind::Block, n),
-            Choice::Tree(budget) => {
-                let tokens = own.tree_tokens(all, budget, choices.chain);
-                (tokens, StepKind::Tree, budget)
-            }
-            Choice::Mtp(n) => (own.mtp_tokens(all, n), StepKind::Mtp(n), n),
         };
-        tokens / policy.costs.step_ms(kind, running, running * (1 + drafts))
+        self.shadow = Some((repeated, copy));
+        plan
     }
 
-    /// Takes in the outcome of a step: what was planned, how many drafts were accepted, how many
-    /// of them on the path of first children, and the tokens that came out.
-    pub fn take(
-        &mut self,
-        policy: &mut Policy,
-        plan: &DraftPlan,
-        depth: usize,
-        accepted: usize,
-        spine: usize,
-        tokens: &[u32],
-    ) {
+    /// Takes in the outcome of a step that ran as planned.
+    pub fn take(&mut self, policy: &mut Policy, plan: &DraftPlan, outcome: &Outcome<'_>) {
         let shadow = self.shadow.take();
-        for acceptance in [&mut self.acceptance, &mut policy.acceptance] {
+        let learn = |acceptance: &mut Acceptance, all: Option<&Acceptance>| {
             if let Some((repeated, drafts)) = &shadow {
-                acceptance.take_repeat(*repeated, drafts, tokens);
+                acceptance.take_repeat(all, *repeated, drafts, outcome.tokens);
             }
             match plan {
-                DraftPlan::Chain { .. } => acceptance.take_chain(depth, accepted),
-                DraftPlan::Mtp { .. } => acceptance.take_mtp(depth, accepted),
-                DraftPlan::Tree(shape) => {
-                    acceptance.take_tree(shape.budget, depth, accepted, spine);
-                }
+                DraftPlan::Chain { .. } => acceptance.take_chain(all, outcome),
+                DraftPlan::Mtp { .. } => acceptance.take_mtp(all, outcome),
+                DraftPlan::Tree(shape) => acceptance.take_tree(all, shape.budget, outcome),
                 DraftPlan::None | DraftPlan::Given(_) => {}
             }
-        }
-        if accepted > 0 {
+        };
+        learn(&mut self.acceptance, Some(&policy.acceptance));
+        learn(&mut policy.acceptance, None);
+        if outcome.accepted > 0 {
             self.patience = 0;
         }
     }
 }
 
-/// Tokens of a lookup that are compared with what came out though another draft was chosen.
-const SHADOW: usize = 15;
+impl Choice {
+    /// How a step drafts for it, and the drafts.
+    fn step(self) -> (StepKind, usize) {
+        match self {
+            Self::None => (StepKind::Plain, 0),
+            Self::Lookup(drafts) => (StepKind::Plain, drafts),
+            Self::Chain(drafts) => (StepKind::Block, drafts),
+            Self::Tree(budget) => (StepKind::Tree, budget),
+            Self::Mtp(drafts) => (StepKind::Mtp(drafts), drafts),
+        }
+    }
+}
 
-fn options(choices: Choices, repeated: usize) -> impl Iterator<Item = Choice> {
-    let lookup = if repeated > 0 { choices.lookup } else { 0 };
-    let lookups = LOOKUPS.into_iter().filter(move |&n| n <= lookup);
-    let budgets = BUDGETS.into_iter();
-    let trees = budgets.filter(move |&n| choices.chain < n && n <= choices.tree_budget);
-    let chains = (1..=choices.chain).map(Choice::Chain);
-    let chains = chains.chain((1..=choices.mtp).map(Choice::Mtp));
-    chains
+/// The option of most tokens per time; of equals the first.
+fn best<'a>(
+    options: impl IntoIterator<Item = &'a (Choice, f64)>,
+    tokens: impl Fn(Choice) -> f64,
+) -> Choice {
+    let mut best = (Choice::None, 0.0);
+    for &(choice, ms) in options {
+        let rate = tokens(choice) / ms;
+        if rate > best.1 {
+            best = (choice, rate);
+        }
+    }
+    best.0
+}
+
+/// Tokens that steps of a sequence should give, bonus tokens included, by drafts.
+struct Expected {
+    chain: Vec<f64>,
+    mtp: Vec<f64>,
+    repeat: Vec<f64>,
+    /// How likely the whole chain is not accepted, and what a tree gains then, by budget.
+    misses: f64,
+    gains: [f64; BUDGETS.len()],
+}
+
+impl Expected {
+    fn new(own: &Acceptance, policy: &Policy, choices: Choices, repeated: usize) -> Self {
+        let all = &policy.acceptance;
+        let mut whole = 1.0;
+        let chain = sums(
+            own.chain(all, choices.chain)
+                .inspect(|&reach| whole = reach),
+        );
+        Self {
+            chain,
+            mtp: sums(own.mtp(all, choices.mtp)),
+            repeat: sums(own.repeat(all, repeated, choices.lookup)),
+            misses: 1.0 - whole,
+            gains: BUDGETS.map(|budget| own.tree_gain(all, budget, choices.chain)),
+        }
+    }
+
+    fn tokens(&self, choice: Choice) -> f64 {
+        match choice {
+            Choice::None => 1.0,
+            Choice::Lookup(drafts) => self.repeat[drafts],
+            Choice::Chain(drafts) => self.chain[drafts],
+            Choice::Mtp(drafts) => self.mtp[drafts],
+            Choice::Tree(budget) => {
+                let sizes = BUDGETS.iter().zip(self.gains);
+                let gain = sizes
+                    .filter(|(size, _)| **size == budget)
+                    .map(|(_, gain)| gain);
+                self.chain[self.chain.len() - 1] + self.misses * gain.sum::<f64>()
+            }
+        }
+    }
+}
+
+/// Expected tokens of no draft, one, two and so on, from how likely each is accepted.
+fn sums(reach: impl Iterator<Item = f64>) -> Vec<f64> {
+    let more = reach.scan(1.0, |tokens, reach| {
+        *tokens += reach;
+        Some(*tokens)
+    });
+    std::iter::once(1.0).chain(more).collect()
+}
+
+/// What there is to choose from; of lookups, some sizes and all that can be looked up.
+fn options(choices: Choices) -> impl Iterator<Item = Choice> {
+    let Choices {
+        chain,
+        tree_budget,
+        mtp,
+        lookup,
+        ..
+    } = choices;
+    let lookups = LOOKUPS.into_iter().filter(move |&n| n < lookup);
+    let lookups = lookups.chain((lookup > 0).then_some(lookup));
+    let trees = BUDGETS.into_iter();
+    let trees = trees.filter(move |&n| chain > 0 && chain < n && n <= tree_budget);
+    std::iter::once(Choice::None)
+        .chain((1..=chain).map(Choice::Chain))
+        .chain((1..=mtp).map(Choice::Mtp))
         .chain(lookups.map(Choice::Lookup))
         .chain(trees.map(Choice::Tree))
 }

@@ -69,7 +69,7 @@ pub fn simulate(
 }
 
 /// Drafts on the path that `text` takes through a proposal.
-fn follow(proposal: &Proposal, text: &[u32]) -> usize {
+pub(crate) fn follow(proposal: &Proposal, text: &[u32]) -> usize {
     let mut row = 0;
     for (depth, token) in text.iter().enumerate() {
         let child = proposal.tokens.iter().enumerate().position(|(draft, at)| {

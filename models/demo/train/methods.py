@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 EVAL = Path(__file__).resolve().parent.parent / "eval"
-PROMPTS = 12
+PROMPTS = 24
 # Characters of earlier turns in a long chat: about a thousand tokens, within what was trained.
 LONG = 3600
 
@@ -32,7 +32,8 @@ def asked_again(heldout):
 def long_chats(heldout):
     """Questions behind many answered ones."""
     plain = [one for one in heldout if one["kind"] in ("facts", "chat", "python") and "tools" not in one]
-    pool = itertools.cycle(plain)
+    # There are not enough for all chats: the second time they come in another order.
+    pool = itertools.cycle(plain + plain[::-1])
     while True:
         turns = []
         while sum(len(turn["content"]) for turn in turns) < LONG:

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
+use volley_speculate::Method;
 
 use super::choice::Choice;
 use super::svg::{Group, bars};
 use super::{chats, progress, record};
 use crate::args::ModelArgs;
 use crate::args::values::{number_in, positive};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::load;
 
 /// `volley bench methods`.
@@ -29,7 +30,8 @@ pub struct MethodsArgs {
     /// Prompts to take of each kind [default: all].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub limit: Option<usize>,
-    /// How often to run all of it: machines that do other things need more than once.
+    /// How often to run all of it; the results are medians over the rounds. Within a round the
+    /// methods take turns at each prompt, so that a machine that slows down does so for all.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub rounds: usize,
     /// Most tokens per answer.
@@ -51,16 +53,19 @@ pub struct MethodsArgs {
 struct Row {
     kind: String,
     method: String,
-    /// Answers, every round counted.
+    /// Answers of a round.
     prompts: usize,
-    /// Tokens after the first of each answer.
+    rounds: usize,
+    /// Tokens of a round, after the first of each answer.
     tokens: usize,
     /// Tokens per step, bonus token included.
     acceptance_length: f64,
-    /// Decode time over steps.
+    /// Decode time over steps, median of the rounds.
     ms_per_step: f64,
-    /// Decode tokens over decode time.
+    /// Decode tokens over decode time, median of the rounds.
     tokens_per_s: f64,
+    /// The slowest round and the fastest.
+    tokens_per_s_range: [f64; 2],
     /// `tokens_per_s` over that of the first method.
     speedup: f64,
     /// Time to the first token, over prompts.
@@ -73,26 +78,42 @@ struct Row {
     acceptance_by_position: Vec<f64>,
 }
 
+/// All answers of one method to one kind of prompt, round by round.
 #[derive(Default)]
 struct Sum {
-    prompts: usize,
-    tokens: usize,
-    steps: usize,
-    decode_ms: f64,
+    rounds: Vec<Round>,
     first_ms: Vec<f64>,
     token_ms: Vec<f64>,
     drafted: Vec<u64>,
     accepted: Vec<u64>,
 }
 
+#[derive(Clone, Copy, Default)]
+struct Round {
+    prompts: usize,
+    tokens: usize,
+    steps: usize,
+    decode_ms: f64,
+}
+
+impl Round {
+    fn tokens_per_s(&self) -> f64 {
+        1000.0 * self.tokens as f64 / self.decode_ms.max(f64::MIN_POSITIVE)
+    }
+}
+
 impl Sum {
-    fn add(&mut self, outcome: &chats::Outcome) {
+    fn add(&mut self, round: usize, outcome: &chats::Outcome) {
         let usage = &outcome.usage;
         let tokens = outcome.tokens.len().saturating_sub(1);
-        self.prompts += 1;
-        self.tokens += tokens;
-        self.steps += usage.steps;
-        self.decode_ms += usage.decode_ms;
+        if self.rounds.len() <= round {
+            self.rounds.resize(round + 1, Round::default());
+        }
+        let of = &mut self.rounds[round];
+        of.prompts += 1;
+        of.tokens += tokens;
+        of.steps += usage.steps;
+        of.decode_ms += usage.decode_ms;
         self.first_ms.push(usage.prefill_ms);
         if tokens > 0 {
             self.token_ms.push(usage.decode_ms / tokens as f64);
@@ -102,16 +123,24 @@ impl Sum {
     }
 
     fn row(&mut self, kind: &str, method: &Choice) -> Row {
-        let per = |value: f64, count: usize| value / count.max(1) as f64;
+        let total = |of: fn(&Round) -> usize| self.rounds.iter().map(of).sum::<usize>();
+        let over_rounds = |of: fn(&Round) -> f64| {
+            let mut values: Vec<f64> = self.rounds.iter().map(of).collect();
+            (record::median(&mut values), values)
+        };
+        let (tokens_per_s, sorted) = over_rounds(Round::tokens_per_s);
+        let per_step = |round: &Round| round.decode_ms / round.steps.max(1) as f64;
         let positions = self.drafted.iter().zip(&self.accepted);
         Row {
             kind: kind.to_string(),
             method: method.to_string(),
-            prompts: self.prompts,
-            tokens: self.tokens,
-            acceptance_length: per(self.tokens as f64, self.steps),
-            ms_per_step: per(self.decode_ms, self.steps),
-            tokens_per_s: 1000.0 * self.tokens as f64 / self.decode_ms.max(f64::MIN_POSITIVE),
+            prompts: self.rounds.first().map_or(0, |round| round.prompts),
+            rounds: self.rounds.len(),
+            tokens: self.rounds.first().map_or(0, |round| round.tokens),
+            acceptance_length: total(|r| r.tokens) as f64 / total(|r| r.steps).max(1) as f64,
+            ms_per_step: over_rounds(per_step).0,
+            tokens_per_s,
+            tokens_per_s_range: [sorted[0], sorted[sorted.len() - 1]],
             speedup: 1.0,
             first_token_ms_p50: record::quantile(&mut self.first_ms, 0.5),
             first_token_ms_p99: record::quantile(&mut self.first_ms, 0.99),
@@ -120,6 +149,36 @@ impl Sum {
             acceptance_by_position: positions
                 .map(|(&drafted, &accepted)| accepted as f64 / drafted.max(1) as f64)
                 .collect(),
+        }
+    }
+}
+
+/// How `auto` did against the best of the others, by kind: the ratio of their speeds, median,
+/// least and most of the rounds.
+fn against_best(rows: &[Row], sums: &BTreeMap<(String, usize), Sum>, methods: &[Choice]) {
+    let Some(auto) = methods.iter().position(|m| m.method == Method::Auto) else {
+        return;
+    };
+    let mut kinds: Vec<&str> = rows.iter().map(|row| row.kind.as_str()).collect();
+    kinds.dedup();
+    for kind in kinds {
+        let others = rows
+            .iter()
+            .filter(|row| row.kind == kind && row.method != methods[auto].to_string());
+        let best = others.max_by(|a, b| a.tokens_per_s.total_cmp(&b.tokens_per_s));
+        let Some(best) = best else { continue };
+        let of = |method: usize| sums[&(kind.to_string(), method)].rounds.iter();
+        let index = methods.iter().position(|m| m.to_string() == best.method);
+        let pairs = index.into_iter().flat_map(|index| of(auto).zip(of(index)));
+        let mut ratios: Vec<f64> = pairs
+            .map(|(auto, best)| 100.0 * (auto.tokens_per_s() / best.tokens_per_s() - 1.0))
+            .collect();
+        let median = record::median(&mut ratios);
+        if let (Some(least), Some(most)) = (ratios.first(), ratios.last()) {
+            println!(
+                "{kind}: auto {median:+.1} % ({least:+.1} to {most:+.1}) against {}",
+                best.method
+            );
         }
     }
 }
@@ -159,9 +218,8 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
             let index = (run + run / prompts.len() + turn) % methods.len();
             let outcome = answer(chat, &methods[index])?;
             for kind in [chat.kind.as_str(), "all"] {
-                sums.entry((kind.to_string(), index))
-                    .or_default()
-                    .add(&outcome);
+                let sum = sums.entry((kind.to_string(), index)).or_default();
+                sum.add(run / prompts.len(), &outcome);
             }
             texts.push(outcome.tokens);
         }
@@ -178,12 +236,13 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
         rows.push(row);
     }
     print(&rows);
+    against_best(&rows, &sums, &methods);
     println!("answers that differ between the methods: {different} of {runs}",);
     if let Some(path) = &args.json {
         record::write(path, load::device(args.model.device), &rows)?;
     }
     match &args.svg {
-        Some(path) => write(path, &picture(&rows, &methods)),
+        Some(path) => record::write_text(path, &picture(&rows, &methods)),
         None => Ok(()),
     }
 }
@@ -205,16 +264,9 @@ fn picture(rows: &[Row], methods: &[Choice]) -> String {
     bars("Decoding speed by method", "tokens/s", &names, &groups)
 }
 
-fn write(path: &std::path::Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(|source| Error::Write {
-        path: path.to_path_buf(),
-        source,
-    })
-}
-
 fn print(rows: &[Row]) {
     println!(
-        "{:14}{:12}{:>8}{:>8}{:>12}{:>10}{:>10}{:>9}{:>16}{:>18}",
+        "{:14}{:12}{:>8}{:>8}{:>12}{:>10}{:>10}{:>16}{:>9}{:>16}{:>18}",
         "kind",
         "method",
         "prompts",
@@ -222,6 +274,7 @@ fn print(rows: &[Row]) {
         "acc. length",
         "ms/step",
         "tokens/s",
+        "rounds",
         "speedup",
         "first ms 50/99",
         "ms/token 50/99"
@@ -231,9 +284,11 @@ fn print(rows: &[Row]) {
             "{:.0}/{:.0}",
             row.first_token_ms_p50, row.first_token_ms_p99
         );
+        let [least, most] = row.tokens_per_s_range;
+        let range = format!("{least:.0} to {most:.0}");
         let token = format!("{:.2}/{:.2}", row.ms_per_token_p50, row.ms_per_token_p99);
         println!(
-            "{:14}{:12}{:>8}{:>8}{:>12.2}{:>10.2}{:>10.1}{:>8.2}x{:>16}{:>18}",
+            "{:14}{:12}{:>8}{:>8}{:>12.2}{:>10.2}{:>10.1}{:>16}{:>8.2}x{:>16}{:>18}",
             row.kind,
             row.method,
             row.prompts,
@@ -241,6 +296,7 @@ fn print(rows: &[Row]) {
             row.acceptance_length,
             row.ms_per_step,
             row.tokens_per_s,
+            range,
             row.speedup,
             first,
             token

@@ -17,7 +17,11 @@ pub fn write<R: Serialize>(path: &Path, device: DeviceKind, rows: &[R]) -> Resul
         "command": command(),
         "rows": rows,
     });
-    let text = format!("{record:#}\n");
+    write_text(path, &format!("{record:#}\n"))
+}
+
+/// Writes a text to `path`.
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|source| Error::Write {
         path: path.to_path_buf(),
         source,

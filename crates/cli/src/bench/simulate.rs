@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 use volley_engine::{Sources, SpeculateOptions, marginals};
-use volley_speculate::{Method, Simulated, simulate};
+use volley_speculate::policy::BUDGETS;
+use volley_speculate::{Method, Simulated, Trajectory, simulate};
 
 use super::choice::Choice;
 use super::{chats, progress, record};
@@ -29,6 +31,10 @@ pub struct SimulateArgs {
     /// Most tokens per answer.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_tokens: usize,
+    /// Where to write the answers and how far drafts behind each token were right, one JSON object
+    /// per line.
+    #[arg(long, value_name = "PATH")]
+    pub trajectories: Option<PathBuf>,
     /// Where to write the record.
     #[arg(long, value_name = "PATH")]
     pub json: Option<PathBuf>,
@@ -80,11 +86,16 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     .options();
     let policies = policies();
     let mut sums: BTreeMap<(String, usize), (usize, usize, usize)> = BTreeMap::new();
+    let mut lines = String::new();
     let bar = progress::bar(prompts.len() as u64, "prompts");
     for chat in &prompts {
         let outcome = chats::answer(&model, chat, plain, 0.0, args.max_tokens)?;
         let (prompt, output) = (&outcome.prompt, &outcome.tokens);
         let marginals = marginals(&sources, prompt, output)?;
+        if args.trajectories.is_some() {
+            let recorded = Trajectory::record(prompt, output, &marginals, &BUDGETS);
+            lines.push_str(&line(&chat.kind, &recorded));
+        }
         for (index, (_, how, _)) in policies.iter().enumerate() {
             let steps = simulate(*how, prompt, output, &marginals);
             for kind in [chat.kind.as_str(), "all"] {
@@ -97,6 +108,9 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    if let Some(path) = &args.trajectories {
+        record::write_text(path, &lines)?;
+    }
     let rows: Vec<Row> = sums
         .into_iter()
         .map(|((kind, index), (prompts, tokens, steps))| Row {
@@ -114,6 +128,19 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
         Some(path) => record::write(path, load::device(args.model.device), &rows),
         None => Ok(()),
     }
+}
+
+/// A trajectory as one line of JSON.
+fn line(kind: &str, trajectory: &Trajectory) -> String {
+    let line = json!({
+        "kind": kind,
+        "prompt": trajectory.prompt,
+        "output": trajectory.output,
+        "depth": trajectory.depth,
+        "chain": trajectory.chain,
+        "trees": trajectory.trees,
+    });
+    format!("{line}\n")
 }
 
 fn print(rows: &[Row]) {

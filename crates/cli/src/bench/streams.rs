@@ -151,10 +151,7 @@ pub fn run(args: &StreamsArgs) -> Result<()> {
         record::write(path, device, &rows)?;
     }
     match &args.svg {
-        Some(path) => std::fs::write(path, picture(&methods, &rows)).map_err(|source| {
-            let path = path.clone();
-            Error::Write { path, source }
-        }),
+        Some(path) => record::write_text(path, &picture(&methods, &rows)),
         None => Ok(()),
     }
 }

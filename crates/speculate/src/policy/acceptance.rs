@@ -1,10 +1,12 @@
-/// How drafts did lately, by method.
+/// How drafts did lately, by where they came from.
 #[derive(Clone, Debug, Default)]
 pub struct Acceptance {
     chain: Positions,
     mtp: Positions,
     trees: Rate,
     repeats: [Positions; REPEATS.len()],
+    /// Of one sequence: how its drafts do beside those of all.
+    luck: [Luck; 3],
     scope: Scope,
 }
 
@@ -28,6 +30,32 @@ impl Scope {
     }
 }
 
+/// What a policy learns from a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome<'a> {
+    /// Drafts on the longest path.
+    pub depth: usize,
+    /// Drafts accepted.
+    pub accepted: usize,
+    /// Of these, on the path of first children: what a chain would have had.
+    pub spine: usize,
+    /// Tokens that came out.
+    pub tokens: &'a [u32],
+    /// Whether the sequence ended in the step: drafts behind its end were neither right nor wrong.
+    pub ended: bool,
+}
+
+impl Outcome<'_> {
+    /// Of `drafted` drafts in a row, `right` of them right, those that were judged and those that
+    /// were right.
+    fn judged(&self, drafted: usize, right: usize) -> [usize; 2] {
+        match self.ended {
+            true => [right.min(self.tokens.len()); 2],
+            false => [drafted.min(right + 1), right],
+        }
+    }
+}
+
 /// Least lengths of classes of repeats, and how often each token behind them is right before
 /// anything is known.
 const REPEATS: [(usize, f64); 6] = [
@@ -41,11 +69,15 @@ const REPEATS: [(usize, f64); 6] = [
 /// Acceptance of a draft behind accepted ones before anything is known.
 const DRAFT: f64 = 0.8;
 /// Tokens that a tree of endless size gains where its chain misses, before one was tried.
-const TREE: f64 = 2.0;
+const TREE: f64 = 2.5;
 /// Nodes beyond the chain that bring half of that; as many more bring half of the rest.
-const HALF: f64 = 16.0;
-/// Observations that what is known of all sequences counts for.
+const HALF: f64 = 6.0;
+/// Observations that what is known before counts for.
 const TRUST: f64 = 3.0;
+/// The same for one position of one sequence, where the sequence's luck says most already.
+const TRUST_ALL: f64 = 8.0;
+/// Misses that what is known of all sequences counts for.
+const TRUST_LUCK: f64 = 2.0;
 
 /// A mean that forgets: the last observations count most.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,9 +93,31 @@ impl Rate {
         self.count = self.count * keep + count;
     }
 
-    /// The mean, drawn to `prior` as long as little is known.
-    fn mean(&self, prior: f64) -> f64 {
-        (self.sum + TRUST * prior) / (self.count + TRUST)
+    /// The mean, drawn to `prior` as if that had been seen `trust` times.
+    fn mean(&self, prior: f64, trust: f64) -> f64 {
+        (self.sum + trust * prior) / (self.count + trust)
+    }
+}
+
+/// Misses of a sequence beside those that were to be expected: what little is seen of one text
+/// tells more in one number than in one for each position.
+#[derive(Clone, Copy, Debug, Default)]
+struct Luck {
+    misses: f64,
+    expected: f64,
+}
+
+impl Luck {
+    fn add(&mut self, scope: Scope, missed: bool, expected: f64) {
+        let keep = scope.keep();
+        self.misses = self.misses * keep + f64::from(missed);
+        self.expected = self.expected * keep + expected;
+    }
+
+    /// The acceptance of a draft that all sequences accept so often.
+    fn bend(&self, rate: f64) -> f64 {
+        let factor = (self.misses + TRUST_LUCK) / (self.expected + TRUST_LUCK);
+        (1.0 - (1.0 - rate) * factor).max(0.0)
     }
 }
 
@@ -74,37 +128,49 @@ struct Positions {
 }
 
 impl Positions {
-    /// Of a chain's first `judged` drafts the first `accepted` were right, and no more.
-    fn take(&mut self, scope: Scope, judged: usize, accepted: usize) {
-        let judged = judged.min(accepted + 1);
+    /// Of a chain's drafts the first `judged` were looked at and the first `right` right.
+    fn take(&mut self, scope: Scope, [judged, right]: [usize; 2]) {
         if self.rates.len() < judged {
             self.rates.resize(judged, Rate::default());
         }
         for (index, rate) in self.rates[..judged].iter_mut().enumerate() {
-            rate.add(scope, f64::from(index < accepted), 1.0);
+            rate.add(scope, f64::from(index < right), 1.0);
         }
     }
 
-    fn rate(&self, index: usize, prior: f64) -> f64 {
+    fn rate(&self, index: usize, prior: f64, trust: f64) -> f64 {
         match self.rates.get(index) {
-            Some(rate) => rate.mean(prior),
+            Some(rate) => rate.mean(prior, trust),
             None => prior,
         }
     }
 
-    /// For each of `drafts` positions how likely it is reached and accepted.
-    fn reach(&self, all: &Self, drafts: usize, prior: f64) -> impl Iterator<Item = f64> {
+    /// Misses to be expected among the first `judged` drafts, each behind right ones.
+    fn misses(&self, judged: usize, prior: f64) -> f64 {
+        let miss = |index| 1.0 - self.rate(index, prior, TRUST);
+        (0..judged).map(miss).sum()
+    }
+
+    /// For each of `drafts` positions how likely it is reached and accepted in a sequence of such
+    /// luck, where `all` is what is known of all sequences.
+    fn reach(
+        &self,
+        all: &Self,
+        luck: Luck,
+        drafts: usize,
+        prior: f64,
+    ) -> impl Iterator<Item = f64> {
         (0..drafts).scan(1.0, move |reach, index| {
-            *reach *= self.rate(index, all.rate(index, prior));
+            let prior = luck.bend(all.rate(index, prior, TRUST));
+            *reach *= self.rate(index, prior, TRUST_ALL);
             Some(*reach)
         })
     }
-
-    /// Expected tokens of a step with `drafts` drafts, the bonus token included.
-    fn tokens(&self, all: &Self, drafts: usize, prior: f64) -> f64 {
-        1.0 + self.reach(all, drafts, prior).sum::<f64>()
-    }
 }
+
+const CHAIN: usize = 0;
+const MTP: usize = 1;
+const REPEAT: usize = 2;
 
 impl Acceptance {
     /// Nothing known yet.
@@ -115,56 +181,95 @@ impl Acceptance {
         }
     }
 
-    pub(super) fn take_chain(&mut self, drafted: usize, accepted: usize) {
-        self.chain.take(self.scope, drafted, accepted);
+    /// How a sequence's drafts do beside those of all; to be told before what it takes in itself.
+    fn compare(
+        &mut self,
+        which: usize,
+        known: &Positions,
+        prior: f64,
+        [judged, right]: [usize; 2],
+    ) {
+        let expected = known.misses(judged, prior);
+        self.luck[which].add(self.scope, right < judged, expected);
     }
 
-    pub(super) fn take_mtp(&mut self, drafted: usize, accepted: usize) {
-        self.mtp.take(self.scope, drafted, accepted);
+    /// A chain of a model's block; `all` for a sequence.
+    pub(super) fn take_chain(&mut self, all: Option<&Self>, outcome: &Outcome<'_>) {
+        let judged = outcome.judged(outcome.depth, outcome.spine);
+        if let Some(all) = all {
+            self.compare(CHAIN, &all.chain, DRAFT, judged);
+        }
+        self.chain.take(self.scope, judged);
+    }
+
+    pub(super) fn take_mtp(&mut self, all: Option<&Self>, outcome: &Outcome<'_>) {
+        let judged = outcome.judged(outcome.depth, outcome.accepted);
+        if let Some(all) = all {
+            self.compare(MTP, &all.mtp, DRAFT, judged);
+        }
+        self.mtp.take(self.scope, judged);
     }
 
     /// A tree teaches what a chain would have done, and where that misses, what its other nodes
     /// are for.
-    pub(super) fn take_tree(&mut self, budget: usize, depth: usize, accepted: usize, spine: usize) {
-        self.take_chain(depth, spine);
-        if spine < depth {
-            let gain = accepted.saturating_sub(spine) as f64;
+    pub(super) fn take_tree(&mut self, all: Option<&Self>, budget: usize, outcome: &Outcome<'_>) {
+        self.take_chain(all, outcome);
+        let Outcome { depth, spine, .. } = *outcome;
+        if spine < depth && !outcome.ended {
+            let gain = outcome.accepted.saturating_sub(spine) as f64;
             self.trees.add(self.scope, gain, spread(budget, depth));
         }
     }
 
     /// Compares what a lookup drafted, or would have, with what came out.
-    pub(super) fn take_repeat(&mut self, repeated: usize, drafts: &[u32], tokens: &[u32]) {
+    pub(super) fn take_repeat(
+        &mut self,
+        all: Option<&Self>,
+        repeated: usize,
+        drafts: &[u32],
+        tokens: &[u32],
+    ) {
+        let Some(class) = class(repeated) else { return };
         let pairs = drafts.iter().zip(tokens);
         let judged = pairs.len();
         let right = pairs.take_while(|(draft, token)| draft == token).count();
-        if let Some(class) = class(repeated) {
-            self.repeats[class].take(self.scope, judged, right);
+        let judged = [judged.min(right + 1), right];
+        if let Some(all) = all {
+            let known = &all.repeats[class];
+            self.compare(REPEAT, known, REPEATS[class].1, judged);
         }
+        self.repeats[class].take(self.scope, judged);
     }
 
-    pub(super) fn chain_tokens(&self, all: &Self, drafts: usize) -> f64 {
-        self.chain.tokens(&all.chain, drafts, DRAFT)
+    /// For each draft of a chain of the block how likely it is accepted.
+    pub(super) fn chain(&self, all: &Self, drafts: usize) -> impl Iterator<Item = f64> {
+        self.chain
+            .reach(&all.chain, self.luck[CHAIN], drafts, DRAFT)
     }
 
-    pub(super) fn mtp_tokens(&self, all: &Self, drafts: usize) -> f64 {
-        self.mtp.tokens(&all.mtp, drafts, DRAFT)
+    /// The same for one of the MTP head.
+    pub(super) fn mtp(&self, all: &Self, drafts: usize) -> impl Iterator<Item = f64> {
+        self.mtp.reach(&all.mtp, self.luck[MTP], drafts, DRAFT)
     }
 
-    /// Of a tree whose chains have up to `depth` drafts.
-    pub(super) fn tree_tokens(&self, all: &Self, budget: usize, depth: usize) -> f64 {
-        let chain = depth.min(budget);
-        let whole = self.chain.reach(&all.chain, chain, DRAFT).last();
-        let misses = 1.0 - whole.unwrap_or(1.0);
-        let gain = self.trees.mean(all.trees.mean(TREE));
-        self.chain_tokens(all, chain) + misses * gain * spread(budget, depth)
+    /// Tokens that a tree gains where its chain, of `depth` drafts, misses.
+    pub(super) fn tree_gain(&self, all: &Self, budget: usize, depth: usize) -> f64 {
+        let gain = self.trees.mean(all.trees.mean(TREE, TRUST), TRUST_ALL);
+        gain * spread(budget, depth)
     }
 
-    pub(super) fn repeat_tokens(&self, all: &Self, repeated: usize, drafts: usize) -> f64 {
-        let Some(class) = class(repeated) else {
-            return 1.0;
-        };
-        self.repeats[class].tokens(&all.repeats[class], drafts, REPEATS[class].1)
+    /// For each draft of a lookup behind so long a repeat how likely it is accepted.
+    pub(super) fn repeat(
+        &self,
+        all: &Self,
+        repeated: usize,
+        drafts: usize,
+    ) -> impl Iterator<Item = f64> {
+        let class = class(repeated);
+        let drafts = if class.is_some() { drafts } else { 0 };
+        let class = class.unwrap_or(0);
+        let (own, all) = (&self.repeats[class], &all.repeats[class]);
+        own.reach(all, self.luck[REPEAT], drafts, REPEATS[class].1)
     }
 }
 
@@ -186,90 +291,134 @@ mod tests {
         (Acceptance::default(), Acceptance::new(Scope::Engine))
     }
 
+    fn outcome(depth: usize, accepted: usize, spine: usize) -> Outcome<'static> {
+        Outcome {
+            depth,
+            accepted,
+            spine,
+            ..Outcome::default()
+        }
+    }
+
+    /// Takes in a step of a chain as an engine does.
+    fn chain(own: &mut Acceptance, all: &mut Acceptance, depth: usize, right: usize) {
+        own.take_chain(Some(all), &outcome(depth, right, right));
+        all.take_chain(None, &outcome(depth, right, right));
+    }
+
+    fn tokens(reach: impl Iterator<Item = f64>) -> f64 {
+        1.0 + reach.sum::<f64>()
+    }
+
     #[test]
     fn positions_are_judged_as_far_as_they_were_reached() {
-        let (mut own, all) = both();
-        assert!((own.chain_tokens(&all, 2) - (1.0 + 0.8 + 0.64)).abs() < 1e-9);
-        for _ in 0..200 {
-            own.take_chain(4, 2);
-        }
+        let (mut own, mut all) = both();
+        assert!((tokens(own.chain(&all, 2)) - (1.0 + 0.8 + 0.64)).abs() < 1e-9);
+        (0..200).for_each(|_| chain(&mut own, &mut all, 4, 2));
         // The third draft is always wrong; of the fourth nothing is known, and nothing follows it.
-        let tokens = own.chain_tokens(&all, 4);
-        assert!((2.7..3.2).contains(&tokens), "{tokens}");
+        let tokens = tokens(own.chain(&all, 4));
+        assert!((2.8..3.2).contains(&tokens), "{tokens}");
         assert_eq!(own.chain.rates.len(), 3);
+    }
+
+    #[test]
+    fn drafts_behind_the_end_are_neither_right_nor_wrong() {
+        let (mut own, mut all) = both();
+        let text = [1, 2, 3];
+        for _ in 0..50 {
+            let outcome = Outcome {
+                tokens: &text,
+                ended: true,
+                ..outcome(15, 5, 5)
+            };
+            own.take_tree(Some(&all), 31, &outcome);
+            all.take_tree(None, 31, &outcome);
+        }
+        assert_eq!((own.chain.rates.len(), own.trees.count), (3, 0.0));
+        assert!(own.chain(&all, 3).all(|reach| reach > 0.9));
     }
 
     #[test]
     fn what_others_saw_is_where_a_sequence_starts() {
         let (own, mut all) = both();
-        for _ in 0..200 {
-            all.take_mtp(3, 0);
+        (0..200).for_each(|_| all.take_mtp(None, &outcome(3, 0, 0)));
+        assert!(tokens(own.mtp(&all, 3)) < 1.3);
+    }
+
+    #[test]
+    fn few_steps_change_little_and_many_change_all() {
+        let (mut own, mut all) = both();
+        // All are right but for one in twenty.
+        for step in 0..400 {
+            all.take_chain(None, &outcome(4, 4 * usize::from(step % 5 > 0), 0));
+            all.take_chain(None, &outcome(4, 4, 4));
         }
-        assert!(own.mtp_tokens(&all, 3) < 1.3);
+        let of = |own: &Acceptance, all: &Acceptance| tokens(own.chain(all, 4));
+        let before = of(&own, &all);
+        own.take_chain(Some(&all), &outcome(4, 0, 0));
+        let after = of(&own, &all);
+        assert!((0.8 * before..before).contains(&after), "{before} {after}");
+        (0..40).for_each(|_| own.take_chain(Some(&all), &outcome(4, 0, 0)));
+        assert!(of(&own, &all) < 1.3, "{}", of(&own, &all));
+        (0..60).for_each(|_| own.take_chain(Some(&all), &outcome(4, 4, 4)));
+        assert!(of(&own, &all) > 4.0, "{}", of(&own, &all));
     }
 
     #[test]
     fn an_engine_forgets_later_than_a_sequence() {
         let (mut own, mut all) = both();
-        for acceptance in [&mut own, &mut all] {
-            (0..100).for_each(|_| acceptance.take_chain(1, 1));
-            (0..20).for_each(|_| acceptance.take_chain(1, 0));
-        }
         let nobody = Acceptance::default();
-        assert!(own.chain_tokens(&nobody, 1) < 1.5);
-        assert!(all.chain_tokens(&nobody, 1) > 1.7);
+        for acceptance in [&mut own, &mut all] {
+            (0..100).for_each(|_| acceptance.take_chain(None, &outcome(1, 1, 1)));
+            (0..20).for_each(|_| acceptance.take_chain(None, &outcome(1, 0, 0)));
+        }
+        assert!(tokens(own.chain(&nobody, 1)) < 1.6);
+        assert!(tokens(all.chain(&nobody, 1)) > 1.7);
     }
 
     #[test]
     fn a_tree_is_the_chain_and_its_gain() {
-        let (mut own, all) = both();
+        let (mut own, mut all) = both();
         for _ in 0..200 {
-            own.take_tree(22, 4, 3, 2);
+            own.take_tree(Some(&all), 22, &outcome(4, 3, 2));
+            all.take_tree(None, 22, &outcome(4, 3, 2));
         }
-        let gain = |budget| own.tree_tokens(&all, budget, 4) - own.chain_tokens(&all, 4);
+        let gain = |budget| own.tree_gain(&all, budget, 4);
         assert!((gain(22) - 1.0).abs() < 0.1, "{}", gain(22));
         // What one size teaches holds for all: less for fewer nodes, not much for many more.
-        assert!((0.0..0.1).contains(&gain(5)), "{}", gain(5));
-        assert!((1.0..2.0).contains(&gain(63)), "{}", gain(63));
-    }
-
-    #[test]
-    fn where_the_chain_never_misses_a_tree_gains_nothing() {
-        let (mut own, all) = both();
-        for _ in 0..200 {
-            own.take_tree(22, 4, 4, 4);
-        }
-        let gain = own.tree_tokens(&all, 22, 4) - own.chain_tokens(&all, 4);
-        assert!((0.0..0.15).contains(&gain), "{gain}");
+        assert!((0.0..0.2).contains(&gain(5)), "{}", gain(5));
+        assert!((1.0..1.5).contains(&gain(63)), "{}", gain(63));
     }
 
     #[test]
     fn repeats_are_judged_by_what_came_out() {
-        let (mut own, all) = both();
+        let (mut own, mut all) = both();
         for _ in 0..100 {
-            own.take_repeat(4, &[1, 2, 3, 4], &[1, 9]);
-            own.take_repeat(40, &[1, 2, 3, 4], &[1, 2, 3]);
+            for (repeated, tokens) in [(4, &[1, 9][..]), (40, &[1, 2, 3])] {
+                own.take_repeat(Some(&all), repeated, &[1, 2, 3, 4], tokens);
+                all.take_repeat(None, repeated, &[1, 2, 3, 4], tokens);
+            }
         }
-        assert!((1.9..2.2).contains(&own.repeat_tokens(&all, 3, 15)));
-        assert!(own.repeat_tokens(&all, 17, 15) > 10.0);
-        assert_eq!(own.repeat_tokens(&all, 0, 15), 1.0);
+        let of = |repeated| tokens(own.repeat(&all, repeated, 15));
+        assert!((1.9..2.2).contains(&of(3)), "{}", of(3));
+        assert!(of(17) > 8.0, "{}", of(17));
+        assert_eq!(of(0), 1.0);
         // No repeat, nothing to learn.
-        own.take_repeat(0, &[], &[1]);
+        own.take_repeat(Some(&all), 0, &[], &[1]);
     }
 
     /// Most repeats end at once, and those that do not are long: a mean over all tokens would
     /// take their middle for the rule.
     #[test]
     fn repeats_that_go_on_do_not_speak_for_those_that_end() {
-        let (mut own, all) = both();
+        let (mut own, mut all) = both();
         let copy: Vec<u32> = (0..15).collect();
         for round in 0..200 {
-            match round % 5 {
-                0 => own.take_repeat(4, &copy, &copy),
-                _ => own.take_repeat(4, &copy, &[99]),
-            }
+            let tokens = if round % 5 == 0 { &copy[..] } else { &[99] };
+            own.take_repeat(Some(&all), 4, &copy, tokens);
+            all.take_repeat(None, 4, &copy, tokens);
         }
-        let tokens = own.repeat_tokens(&all, 4, 15);
-        assert!((3.2..4.6).contains(&tokens), "{tokens}");
+        let tokens = tokens(own.repeat(&all, 4, 15));
+        assert!((3.2..4.8).contains(&tokens), "{tokens}");
     }
 }

@@ -1,5 +1,8 @@
 use std::collections::BTreeMap;
 
+use super::curve::Curve;
+use crate::DraftPlan;
+
 /// Expected times of steps.
 ///
 /// What steps cost in relation to each other was timed at the start. Requests teach what is
@@ -11,12 +14,12 @@ use std::collections::BTreeMap;
 pub struct Costs {
     /// Milliseconds of a step that drafts nothing, by rows.
     verify: Curve,
-    /// Milliseconds of a DFlash block for one sequence.
-    block: Option<f64>,
-    /// The same and making a tree of it.
-    tree: Option<f64>,
-    /// Milliseconds of one draft of the MTP head for one sequence.
-    head: Option<f64>,
+    /// Milliseconds of DFlash blocks, by sequences.
+    block: Curve,
+    /// What making trees of them takes besides, by sequences.
+    tree: Curve,
+    /// Milliseconds of one draft of the MTP head, by sequences.
+    head: Curve,
     /// Logarithms of the factors.
     pace: f64,
     kinds: [f64; StepKind::COUNT],
@@ -42,6 +45,16 @@ pub enum StepKind {
 impl StepKind {
     const COUNT: usize = 4;
 
+    /// How a step of this plan drafts.
+    pub fn of(plan: &DraftPlan) -> Self {
+        match plan {
+            DraftPlan::None | DraftPlan::Given(_) => Self::Plain,
+            DraftPlan::Chain { .. } => Self::Block,
+            DraftPlan::Tree(_) => Self::Tree,
+            DraftPlan::Mtp { depth } => Self::Mtp(*depth),
+        }
+    }
+
     fn index(self) -> usize {
         match self {
             Self::Plain => 0,
@@ -53,15 +66,20 @@ impl StepKind {
 }
 
 impl Costs {
-    /// Takes in a step of one sequence, timed before there were requests; plain ones first.
-    pub fn calibrate(&mut self, kind: StepKind, rows: usize, ms: f64) {
+    /// Takes in a step of `sequences`, with `rows` rows in total, timed before there were requests;
+    /// plain ones first, then chains.
+    pub fn calibrate(&mut self, kind: StepKind, sequences: usize, rows: usize, ms: f64) {
         let beyond = (ms - self.verify.at(rows).unwrap_or(0.0)).max(0.0);
         match kind {
             StepKind::Plain => self.verify.set(rows, ms),
-            StepKind::Block => self.block = Some(beyond),
-            StepKind::Tree => self.tree = Some(beyond),
+            StepKind::Block => self.block.set(sequences, beyond),
+            StepKind::Tree => {
+                let block = self.drafting(&self.block, sequences, BLOCK);
+                let making = (beyond - block.unwrap_or(0.0)).max(0.0);
+                self.tree.set(sequences, making);
+            }
             StepKind::Mtp(0) => {}
-            StepKind::Mtp(drafts) => self.head = Some(beyond / drafts as f64),
+            StepKind::Mtp(drafts) => self.head.set(sequences, beyond / drafts as f64),
         }
     }
 
@@ -70,8 +88,8 @@ impl Costs {
     pub fn take(&mut self, kind: StepKind, sequences: usize, rows: usize, ms: f64) {
         // Shares of a surprise that go to each factor.
         const PACE: f64 = 0.2;
-        const KIND: f64 = 0.05;
-        const SIZE: f64 = 0.05;
+        const KIND: f64 = 0.04;
+        const SIZE: f64 = 0.04;
         /// Other work on the machine makes single steps slow by any factor.
         const MOST: f64 = 2.0;
         let surprise = (ms / self.step_ms(kind, sequences, rows)).ln();
@@ -93,22 +111,42 @@ impl Costs {
     /// 1, however many rows it has, and a draft as a tenth of it.
     pub fn step_ms(&self, kind: StepKind, sequences: usize, rows: usize) -> f64 {
         const TENTH: f64 = 0.1;
-        let verify = |rows| self.verify.at(rows).unwrap_or(1.0);
-        // A draft of several sequences is dearer than of one as a pass of the target is.
-        let grown = |rows| verify(rows * sequences) / verify(rows);
-        let block = || self.block.unwrap_or(TENTH * verify(rows));
+        let verify = self.verify.at(rows).unwrap_or(1.0);
+        let tenth = TENTH * self.verify.at(rows / sequences.max(1)).unwrap_or(1.0);
+        let block = || {
+            let block = self.drafting(&self.block, sequences, BLOCK);
+            block.unwrap_or_else(|| tenth * self.grown(BLOCK, 1, sequences))
+        };
         let draft = match kind {
             StepKind::Plain => 0.0,
-            StepKind::Block => block() * grown(BLOCK),
-            StepKind::Tree => self.tree.unwrap_or_else(block) * grown(BLOCK),
+            StepKind::Block => block(),
+            StepKind::Tree => block() + self.drafting(&self.tree, sequences, BLOCK).unwrap_or(0.0),
             StepKind::Mtp(drafts) => {
-                let head = self.head.unwrap_or(TENTH * verify(rows));
-                drafts as f64 * head * grown(1)
+                let head = self.drafting(&self.head, sequences, 1);
+                let head = head.unwrap_or_else(|| tenth * self.grown(1, 1, sequences));
+                drafts as f64 * head
             }
         };
         let size = self.sizes.get(&size(kind, sequences, rows));
         let factors = self.pace + self.kinds[kind.index()] + size.copied().unwrap_or(0.0);
-        ((verify(rows) + draft) * factors.exp()).max(f64::MIN_POSITIVE)
+        ((verify + draft) * factors.exp()).max(f64::MIN_POSITIVE)
+    }
+
+    /// Drafting for so many sequences, of `rows` rows each: as measured, and for more sequences
+    /// dearer as a pass of the target is.
+    fn drafting(&self, measured: &Curve, sequences: usize, rows: usize) -> Option<f64> {
+        let timed = sequences.min(measured.last()?);
+        let ms = measured.at(timed)?;
+        Some(ms * self.grown(rows, timed, sequences))
+    }
+
+    /// How much dearer a pass of the target is for `more` sequences of `rows` rows than for `few`.
+    fn grown(&self, rows: usize, few: usize, more: usize) -> f64 {
+        let verify = |sequences| self.verify.at(rows * sequences).unwrap_or(1.0);
+        match few == more {
+            true => 1.0,
+            false => verify(more) / verify(few),
+        }
     }
 }
 
@@ -130,42 +168,6 @@ fn bucket(rows: usize) -> usize {
     }
 }
 
-/// Values at some sizes, with straight lines in between.
-#[derive(Clone, Debug, Default)]
-struct Curve {
-    values: BTreeMap<usize, f64>,
-}
-
-impl Curve {
-    fn set(&mut self, size: usize, value: f64) {
-        self.values.insert(size, value);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
-
-    fn at(&self, size: usize) -> Option<f64> {
-        let below = self.values.range(..=size).next_back();
-        let above = self.values.range(size..).next();
-        let line = |(x0, y0): (&usize, &f64), (x1, y1): (&usize, &f64)| {
-            let share = (size as f64 - *x0 as f64) / (*x1 as f64 - *x0 as f64);
-            y0 + share * (y1 - y0)
-        };
-        match (below, above) {
-            (Some(below), Some(above)) if below.0 != above.0 => Some(line(below, above)),
-            (Some(exact), Some(_)) => Some(*exact.1),
-            (None, Some(above)) => Some(*above.1),
-            // Behind the largest size the cost goes on as it rose on the whole, but never falls.
-            (Some(last), None) => match self.values.iter().next() {
-                Some(first) if first.0 != last.0 => Some(line(first, last).max(*last.1)),
-                _ => Some(*last.1),
-            },
-            (None, None) => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +180,7 @@ mod tests {
             (StepKind::Block, 16, 14.0),
             (StepKind::Mtp(3), 4, 13.4),
         ] {
-            costs.calibrate(kind, rows, ms);
+            costs.calibrate(kind, 1, rows, ms);
         }
         costs
     }
@@ -205,7 +207,7 @@ mod tests {
         near(&costs, StepKind::Mtp(1), 4, 11.4);
         // A tree costs what a chain does until one was timed.
         near(&costs, StepKind::Tree, 16, 14.0);
-        costs.calibrate(StepKind::Tree, 16, 15.0);
+        costs.calibrate(StepKind::Tree, 1, 16, 15.0);
         near(&costs, StepKind::Tree, 16, 15.0);
         near(&costs, StepKind::Block, 16, 14.0);
         // Two blocks are dearer than one as 32 rows are than 16.
@@ -235,7 +237,7 @@ mod tests {
     #[test]
     fn a_size_that_was_timed_wrong_is_found_out() {
         let mut costs = timed();
-        costs.calibrate(StepKind::Plain, 8, 4.0);
+        costs.calibrate(StepKind::Plain, 1, 8, 4.0);
         for _ in 0..100 {
             costs.take(StepKind::Plain, 1, 8, 11.0);
             costs.take(StepKind::Block, 1, 16, 14.0);

@@ -13,10 +13,10 @@ fn policy(base: f64, row: f64, block: f64) -> Policy {
     let mut policy = Policy::default();
     for rows in [1, 2, 4, 8, 16, 32, 64] {
         let ms = base + row * rows as f64;
-        policy.costs.calibrate(StepKind::Plain, rows, ms);
+        policy.costs.calibrate(StepKind::Plain, 1, rows, ms);
     }
     let ms = policy.costs.step_ms(StepKind::Plain, 1, 16);
-    policy.costs.calibrate(StepKind::Block, 16, ms + block);
+    policy.costs.calibrate(StepKind::Block, 1, 16, ms + block);
     policy
 }
 
@@ -35,7 +35,13 @@ fn steps(policy: &mut Policy, accepted: usize, gain: usize, running: usize) -> V
             }
             _ => (0, 0, 0),
         };
-        sequence.take(policy, &plan, depth, accepted, spine, &[]);
+        let outcome = Outcome {
+            depth,
+            accepted,
+            spine,
+            ..Outcome::default()
+        };
+        sequence.take(policy, &plan, &outcome);
         plans.push(plan);
     }
     plans.split_off(100)
@@ -94,4 +100,88 @@ fn a_long_repeat_goes_before_the_drafter() {
         SequencePolicy::default().plan(&policy, CHOICES, 1, &lookup),
         DraftPlan::Chain { .. } | DraftPlan::Tree(_)
     ));
+}
+
+/// Milliseconds of steps of Qwen3.6-27B on one H200 by streams, without drafts and with 15
+/// (benches/results/streams-27b-h200.json).
+const STREAMS: [(usize, f64, f64); 6] = [
+    (1, 13.5, 16.0),
+    (4, 14.0, 18.4),
+    (8, 14.5, 22.4),
+    (16, 15.9, 34.0),
+    (32, 18.7, 60.4),
+    (64, 23.7, 112.4),
+];
+
+/// The choice for each number of streams, when a draft behind right ones is right that often.
+fn depths(acceptance: f64) -> Vec<(usize, DraftPlan, f64)> {
+    let mut policy = Policy::default();
+    for (streams, plain, _) in STREAMS {
+        policy
+            .costs
+            .calibrate(StepKind::Plain, streams, streams, plain);
+    }
+    for (streams, _, drafted) in STREAMS {
+        // The drafter has a tenth of the work.
+        let rows = 16 * streams;
+        policy
+            .costs
+            .calibrate(StepKind::Plain, streams, rows, 0.9 * drafted);
+        policy
+            .costs
+            .calibrate(StepKind::Block, streams, rows, drafted);
+    }
+    for step in 0..2000 {
+        let right = (0..15).take_while(|draft| hashed(16 * step + draft) < acceptance);
+        let right = right.count();
+        let outcome = Outcome {
+            depth: 15,
+            accepted: right,
+            spine: right,
+            ..Outcome::default()
+        };
+        policy.acceptance.take_chain(None, &outcome);
+    }
+    let choices = Choices {
+        tree_budget: 0,
+        ..CHOICES
+    };
+    let tokens = |depth: usize| (0..=depth).map(|n| acceptance.powi(n as i32)).sum::<f64>();
+    let of = |&(streams, plain, drafted): &(usize, f64, f64)| {
+        let mut sequence = SequencePolicy::default();
+        let plan = sequence.plan(&policy, choices, streams, &Lookup::default());
+        let depth = plan.most_drafts();
+        let rows = streams * (1 + depth);
+        let ms = policy.costs.step_ms(StepKind::of(&plan), streams, rows);
+        let best_fixed = (1.0 / plain).max(tokens(15) / drafted);
+        (depth, plan, tokens(depth) / ms / best_fixed)
+    };
+    STREAMS.iter().map(of).collect()
+}
+
+/// A number between 0 and 1, the same each time.
+fn hashed(value: u64) -> f64 {
+    let mixed = (value + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    (mixed >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[test]
+fn chains_get_shorter_the_more_streams_share_a_step() {
+    let depths = depths(0.8);
+    assert!(depths[0].0 >= 12, "{depths:?}");
+    assert!(
+        depths.windows(2).all(|pair| pair[0].0 >= pair[1].0),
+        "{depths:?}"
+    );
+    let (depth, _, gain) = depths[5];
+    assert!((1..=7).contains(&depth) && gain > 1.2, "{depths:?}");
+    assert!(depths.iter().all(|(_, _, gain)| *gain > 0.98), "{depths:?}");
+}
+
+#[test]
+fn many_streams_of_poor_drafts_do_without() {
+    let depths = depths(0.2);
+    assert_eq!(depths[5].1, DraftPlan::None, "{depths:?}");
+    assert!(depths[0].0 <= 3, "{depths:?}");
 }

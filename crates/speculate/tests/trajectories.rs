@@ -1,0 +1,244 @@
+//! The policy on recorded answers of the demo pair, at the step costs of some machines, against the
+//! best fixed way to draft.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use volley_speculate::policy::{BUDGETS, Choices, LOOKUPS, Policy, StepKind};
+use volley_speculate::{DraftPlan, Lookup, Trajectory, TreeShape};
+
+/// A line of what `volley bench simulate models/demo/eval/methods.jsonl --trajectories` writes.
+#[derive(Deserialize)]
+struct Line {
+    kind: String,
+    prompt: Vec<u32>,
+    output: Vec<u32>,
+    depth: usize,
+    chain: Vec<usize>,
+    trees: BTreeMap<usize, Vec<usize>>,
+}
+
+fn trajectories() -> Vec<(String, Trajectory)> {
+    let lines = include_str!("trajectories.jsonl").lines().map(|line| {
+        let line: Line = serde_json::from_str(line).unwrap();
+        let trajectory = Trajectory {
+            prompt: line.prompt,
+            output: line.output,
+            depth: line.depth,
+            chain: line.chain,
+            trees: line.trees,
+        };
+        (line.kind, trajectory)
+    });
+    lines.collect()
+}
+
+/// What steps of one sequence cost.
+#[derive(Debug)]
+struct Machine {
+    /// Milliseconds without drafts, by rows.
+    plain: &'static [(usize, f64)],
+    /// Of a DFlash block besides.
+    block: f64,
+    /// Of making a tree besides.
+    tree: f64,
+    /// Deviation of a step's time, as a share.
+    noise: f64,
+}
+
+/// The demo pair on two cores (methods-cpu.json).
+const TWO_CORES: Machine = Machine {
+    plain: &[
+        (1, 2.88),
+        (8, 4.75),
+        (16, 7.2),
+        (23, 9.1),
+        (32, 12.7),
+        (64, 24.1),
+    ],
+    block: 5.4,
+    tree: 0.05,
+    noise: 0.05,
+};
+/// The same on one H200 (demo-methods-h200.json).
+const H200: Machine = Machine {
+    plain: &[(1, 0.207), (16, 0.25), (32, 0.26), (64, 0.29)],
+    block: 0.155,
+    tree: 0.3,
+    noise: 0.03,
+};
+/// As if its answers came from Qwen3.6-27B on one H200 (step-27b-methods-h200.json).
+const LARGE: Machine = Machine {
+    plain: &[(1, 13.4), (16, 14.0), (32, 14.4), (64, 15.6)],
+    block: 1.7,
+    tree: 0.4,
+    noise: 0.02,
+};
+
+impl Machine {
+    fn ms(&self, kind: StepKind, rows: usize) -> f64 {
+        let pair = self
+            .plain
+            .windows(2)
+            .find(|pair| rows <= pair[1].0)
+            .unwrap();
+        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+        let plain = y0 + (y1 - y0) * (rows as f64 - x0 as f64) / (x1 as f64 - x0 as f64);
+        plain
+            + match kind {
+                StepKind::Block => self.block,
+                StepKind::Tree => self.block + self.tree,
+                StepKind::Plain | StepKind::Mtp(_) => 0.0,
+            }
+    }
+
+    /// What an engine on it knows at its start: medians of five steps of each size.
+    fn policy(&self, noise: &mut Noise) -> Policy {
+        let mut policy = Policy::default();
+        let rows = LOOKUPS.into_iter().chain(BUDGETS).map(|drafts| 1 + drafts);
+        let plain = rows.chain([1]).map(|rows| (StepKind::Plain, rows));
+        for (kind, rows) in plain.chain([(StepKind::Block, 16), (StepKind::Tree, 64)]) {
+            let mut times: Vec<f64> = (0..5).map(|_| self.ms(kind, rows) * noise.next()).collect();
+            times.sort_by(f64::total_cmp);
+            policy.costs.calibrate(kind, 1, rows, times[2]);
+        }
+        policy
+    }
+
+    /// What a fixed way takes.
+    fn fixed(&self, trajectory: &Trajectory, plan: impl Fn(&Lookup) -> DraftPlan) -> f64 {
+        let mut walk = trajectory.walk();
+        let mut ms = 0.0;
+        while !walk.ended() {
+            let plan = plan(walk.lookup());
+            walk.step(&plan);
+            ms += self.ms(StepKind::of(&plan), 1 + plan.most_drafts());
+        }
+        ms
+    }
+}
+
+/// Factors about 1, the same for the same seed.
+struct Noise {
+    state: u64,
+    deviation: f64,
+}
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        let mut uniform = || {
+            self.state = self.state.wrapping_mul(6_364_136_223_846_793_005);
+            self.state = self.state.wrapping_add(1_442_695_040_888_963_407);
+            (self.state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+        };
+        let sum: f64 = (0..4).map(|_| uniform()).sum();
+        (self.deviation * sum * 3f64.sqrt()).exp()
+    }
+}
+
+type Fixed = (&'static str, fn(&Lookup) -> DraftPlan);
+
+const FIXED: [Fixed; 7] = [
+    ("none", |_| DraftPlan::None),
+    ("lookup", |lookup| match lookup.repeat() {
+        Some(repeat) if repeat.len >= 3 => DraftPlan::Given(lookup.continuation(repeat, 15)),
+        _ => DraftPlan::None,
+    }),
+    ("chain of 7", |_| DraftPlan::Chain { depth: 7 }),
+    ("chain of 15", |_| DraftPlan::Chain { depth: 15 }),
+    ("tree of 22", |_| tree(22)),
+    ("tree of 31", |_| tree(31)),
+    ("tree of 63", |_| tree(63)),
+];
+
+fn tree(budget: usize) -> DraftPlan {
+    DraftPlan::Tree(TreeShape {
+        budget,
+        depth: 15,
+        seeded: true,
+    })
+}
+
+/// Milliseconds of `auto` and of each fixed way by set, one engine after the other answering all.
+fn times(machine: &Machine, seed: u64) -> BTreeMap<String, (f64, [f64; FIXED.len()])> {
+    let choices = Choices {
+        chain: 15,
+        tree_budget: 63,
+        seeded: true,
+        mtp: 0,
+        lookup: 63,
+    };
+    let mut noise = Noise {
+        state: seed,
+        deviation: machine.noise,
+    };
+    let mut policy = machine.policy(&mut noise);
+    let mut times: BTreeMap<String, (f64, [f64; FIXED.len()])> = BTreeMap::new();
+    for (kind, trajectory) in trajectories() {
+        let (auto, fixed) = times.entry(kind).or_default();
+        let noisy = |kind, rows| machine.ms(kind, rows) * noise.next();
+        // Which steps it took is what is judged, not the noise of this run.
+        let steps = trajectory.replay(&mut policy, choices, noisy);
+        let ms = |plan: &DraftPlan| machine.ms(StepKind::of(plan), 1 + plan.most_drafts());
+        *auto += steps.iter().map(|(plan, _)| ms(plan)).sum::<f64>();
+        for (ms, (_, plan)) in fixed.iter_mut().zip(FIXED) {
+            *ms += machine.fixed(&trajectory, plan);
+        }
+    }
+    times
+}
+
+fn least(times: &[f64]) -> (usize, f64) {
+    let times = times.iter().copied().enumerate();
+    times.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap()
+}
+
+#[test]
+fn auto_is_as_fast_as_the_best_fixed_way_on_every_set() {
+    for (machine, seed) in [(TWO_CORES, 1), (TWO_CORES, 2), (H200, 1), (H200, 2)] {
+        for (kind, (auto, fixed)) in times(&machine, seed) {
+            let (index, best) = least(&fixed);
+            let name = FIXED[index].0;
+            println!(
+                "{kind}: {:+.1} % against {name}",
+                100.0 * (best / auto - 1.0)
+            );
+            assert!(
+                auto < 1.03 * best,
+                "{kind}: {auto} ms, {name} {best} ({machine:?})"
+            );
+            if kind == "copy" {
+                assert!(
+                    auto < fixed[0] / 2.0,
+                    "{auto} ms, without drafts {}",
+                    fixed[0]
+                );
+            }
+        }
+    }
+}
+
+/// Where trees pay, which of them is best differs by luck from set to set; over all sets none
+/// may be far ahead.
+#[test]
+fn trees_are_chosen_where_rows_cost_little() {
+    let (mut auto, mut fixed) = (0.0, [0.0; FIXED.len()]);
+    for (kind, times) in times(&LARGE, 1) {
+        if kind != "copy" {
+            auto += times.0;
+            fixed
+                .iter_mut()
+                .zip(times.1)
+                .for_each(|(sum, ms)| *sum += ms);
+        }
+    }
+    let (index, best) = least(&fixed);
+    println!(
+        "{:+.1} % against {}",
+        100.0 * (best / auto - 1.0),
+        FIXED[index].0
+    );
+    assert!(index >= 4 && auto < 1.03 * best, "{auto} ms, {fixed:?}");
+    assert!(auto < fixed[3], "{auto} ms, chain {}", fixed[3]);
+}
