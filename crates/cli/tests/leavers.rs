@@ -43,6 +43,13 @@ fn b83_hard_closes_hurt_nobody_else() {
 #[test]
 fn b81_clients_that_leave_free_everything() {
     let canary = Canary::new(&["--max-num-seqs", "2"]);
+    let phases = ["waiting", "prefill", "decode"];
+    let counted = || {
+        let name = "volley:cancelled_by_phase_total";
+        let labels = "model_name=\"volley-demo\"";
+        let of = |phase| format!("{name}{{{labels},phase=\"{phase}\"}}");
+        phases.map(|phase| canary.server.metric(&of(phase)))
+    };
     let before = canary.server.metric("volley:cancelled_total");
     let mut long = user("Hello!");
     long["ignore_eos"] = true.into();
@@ -69,6 +76,9 @@ fn b81_clients_that_leave_free_everything() {
         cancelled >= left / 2.0 && cancelled <= left,
         "{cancelled} of {left}"
     );
+    let counted = counted();
+    assert_eq!(counted.iter().sum::<f64>(), before + cancelled);
+    assert!(counted[0] > 0.0 && counted[2] > 0.0, "{counted:?}");
 }
 
 /// A client that never reads is held back by its own connection only.

@@ -4,6 +4,7 @@
 mod common;
 
 use std::io::Read;
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -103,6 +104,24 @@ fn a_signal_lets_running_answers_end() {
     running.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("data: [DONE]"), "{rest}");
     assert!(server.wait().success());
+}
+
+/// Nobody new gets in, and what still runs at the limit ends with an error.
+#[test]
+fn the_end_has_a_limit() {
+    let mut server = Server::start(&["--shutdown-timeout", "1"]);
+    let mut running = server.begin(endless(), true);
+    running.read_exact(&mut [0; 2000]).unwrap();
+    let begun = Instant::now();
+    server.signal("TERM");
+    thread::sleep(Duration::from_millis(300));
+    assert!(TcpStream::connect(&server.address).is_err());
+    let mut rest = String::new();
+    running.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("\"shutting_down\""), "{}", rest.len());
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(server.wait().success());
+    assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

@@ -257,6 +257,9 @@ pub enum EngineError {
         /// The rank that differs.
         rank: usize,
     },
+    /// A step ran into a bug.
+    #[error("the step panicked: {0}")]
+    Panicked(String),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),

@@ -206,28 +206,6 @@ impl Pace {
     }
 }
 
-/// Divides `budget` so that nobody who wants less than an equal share goes short, and those who
-/// want more get the same (max-min fairness). In the order of `wants`, the first of whom gets
-/// something in any case: a long prompt does not starve beside ever new short ones.
-pub(crate) fn share(mut budget: usize, wants: &[usize]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..wants.len()).filter(|&i| wants[i] > 0).collect();
-    let first = order.first().copied();
-    order.sort_by_key(|&i| wants[i]);
-    let mut shares = vec![0; wants.len()];
-    for (done, &i) in order.iter().enumerate() {
-        let equal = budget.div_ceil(order.len() - done);
-        shares[i] = wants[i].min(equal);
-        budget -= shares[i];
-    }
-    if let Some(first) = first.filter(|&first| shares[first] == 0)
-        && let Some(last) = shares.iter().rposition(|&share| share > 0)
-    {
-        shares[last] -= 1;
-        shares[first] = 1;
-    }
-    shares
-}
-
 #[cfg(test)]
 mod tests {
     use rand::{RngExt, SeedableRng};
@@ -432,18 +410,5 @@ mod tests {
         assert_eq!(slow.budget(0, 0, 256), 256);
         assert_eq!(Pace::new(None).budget(9, 0, 256), 256);
         assert_eq!(pace().budget(9, 0, 256), FIRST);
-    }
-
-    #[test]
-    fn small_wants_are_met_and_large_ones_share_alike() {
-        assert_eq!(share(100, &[1000, 10, 0, 500]), [45, 10, 0, 45]);
-        assert_eq!(share(100, &[20, 30]), [20, 30]);
-        assert_eq!(share(1, &[5, 5, 5]), [1, 0, 0]);
-        assert_eq!(share(2, &[0, 9, 1, 1, 5]), [0, 1, 1, 0, 0]);
-        assert!(share(7, &[]).is_empty());
-        for budget in 0..40 {
-            let shares = share(budget, &[9, 3, 14]);
-            assert_eq!(shares.iter().sum::<usize>(), budget.min(26));
-        }
     }
 }

@@ -266,7 +266,18 @@ fn serve<O: Ops>(
             return;
         };
         let (begun, idle) = (Instant::now(), worker.idle());
-        let outputs = worker.step(&plan);
+        // What a panic leaves half done is dropped with the sequences of the step, as after an error.
+        let outputs = catch_unwind(AssertUnwindSafe(|| worker.step(&plan)));
+        let outputs = outputs.unwrap_or_else(|panic| Err(EngineError::Panicked(panic_text(panic))));
+        if let Err(error) = &outputs
+            && !error.is_rank_lost()
+            && let Err(silence) = worker.probe()
+        {
+            send(Reply::Lost(format!(
+                "{error}; its device does not answer any more: {silence}"
+            )));
+            return;
+        }
         let idle = worker.idle() - idle;
         alive = send(Reply::Step(Timing { begun, idle }, outputs));
     }

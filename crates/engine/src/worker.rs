@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use volley_cache::TailCopy;
-use volley_ops::{Batch, DRAWN, Keep, Ops, Segment};
+use volley_ops::{Batch, DRAWN, Dtype, Keep, Ops, Segment};
 use volley_speculate::{Drafting, Proposal, Proposer};
 
 use crate::logits::RankLogits;
@@ -57,6 +57,14 @@ impl<O: Ops> RankWorker<O> {
             self.copy_slot(save.from, save.to)?;
         }
         Ok(StepOutputs { updates })
+    }
+
+    /// Asks the device for what it was just given: after a failure, whether it can go on.
+    pub(crate) fn probe(&self) -> Result<(), EngineError> {
+        let ops = &self.rank.ops;
+        let given = ops.upload(&[1.0], 1, 1, Dtype::F32)?;
+        ops.read(&given, 0..1)?;
+        Ok(())
     }
 
     /// Starts a sequence at the beginning of its text, or behind a checkpoint.

@@ -136,6 +136,7 @@ fn a_dropped_receiver_frees_the_engine() {
     assert_eq!(run(&engine, greedy(prompt(1, 5), 5)).tokens, expected);
     let stats = engine.stats();
     assert_eq!((stats.cancelled, stats.finished), (2, 2));
+    assert_eq!((stats.cancelled_waiting, stats.cancelled_prefill), (1, 1));
     assert!(stats.prompt_tokens < 2000, "{}", stats.prompt_tokens);
 
     let decoding = engine.submit(greedy(prompt(3, 5), 4000)).unwrap();
@@ -143,7 +144,8 @@ fn a_dropped_receiver_frees_the_engine() {
     decoding.recv_blocking().unwrap();
     drop(decoding);
     assert_eq!(run(&engine, greedy(prompt(1, 5), 5)).tokens, expected);
-    assert_eq!(engine.stats().cancelled, 3);
+    let stats = engine.stats();
+    assert_eq!((stats.cancelled, stats.cancelled_decode), (3, 1));
     assert!(engine.stats().completion_tokens < 2000);
     assert_idle(&engine);
 }

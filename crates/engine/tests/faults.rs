@@ -12,6 +12,10 @@ use volley_ops_candle::CandleOps;
 
 /// An engine whose ranks fail by their switches.
 fn faulty(switches: &[Switch]) -> EngineHandle {
+    faulty_with(switches, options(dflash(15)))
+}
+
+fn faulty_with(switches: &[Switch], options: EngineOptions) -> EngineHandle {
     let ops = CandleOps::ranks(switches.len(), candle_core::Device::Cpu);
     let faulty = |(inner, switch): (CandleOps, &Switch)| FaultyOps {
         inner,
@@ -20,7 +24,7 @@ fn faulty(switches: &[Switch]) -> EngineHandle {
     let ops = ops.into_iter().zip(switches).map(faulty).collect();
     let options = EngineOptions {
         ranks: switches.len(),
-        ..options(dflash(15))
+        ..options
     };
     Engine::start_on(ops, options, sources()).unwrap()
 }
@@ -32,16 +36,23 @@ fn failure(stop: &Stop) -> &str {
     }
 }
 
+/// Errors and panics alike.
 #[test]
 fn a_failed_step_fails_its_request_and_the_next_one_works() {
-    let switch = Switch::new(Fault::Error);
+    for (fault, faults) in [(Fault::Error, 29), (Fault::Panic, 43)] {
+        fail_in_many_places(fault, faults);
+    }
+}
+
+fn fail_in_many_places(fault: Fault, every: usize) {
+    let switch = Switch::new(fault);
     let engine = faulty(std::slice::from_ref(&switch));
     let request = sampled(prompt(1, 20), 30, FLAT, 3);
     switch.arm(usize::MAX);
     let expected = run(&engine, request.clone()).tokens;
     let maps = usize::MAX - switch.left();
     // Anywhere in the prompt, a draft, a verification or a context update.
-    let faults = (1..maps).step_by(29);
+    let faults = (1..maps).step_by(every);
     let count = faults.len() as u64;
     for after in faults {
         switch.arm(after);
@@ -52,7 +63,7 @@ fn a_failed_step_fails_its_request_and_the_next_one_works() {
         let next = run(&engine, request.clone());
         assert_eq!(next.tokens, expected, "after {after}");
     }
-    assert!(count > 5, "{count} faults");
+    assert!(count > 3, "{count} faults");
     assert!(engine.alive());
     let stats = engine.stats();
     assert_eq!((stats.failed, stats.finished), (count, count + 1));
@@ -70,6 +81,50 @@ fn a_step_that_fails_on_all_ranks_fails_its_request_only() {
         failure(&run(&engine, request.clone()).terminal.stop);
         assert_eq!(run(&engine, request.clone()).tokens, expected);
     }
+}
+
+/// Nothing can be served any more, and all who ask are told so.
+#[test]
+fn a_device_that_dies_ends_the_engine_with_an_error_for_all() {
+    let switches = [Switch::new(Fault::Death)];
+    let engine = faulty(&switches);
+    let running = engine.submit(greedy(prompt(1, 20), 400)).unwrap();
+    running.recv_blocking().unwrap();
+    let waiting = engine.submit(greedy(prompt(2, 20), 400)).unwrap();
+    switches[0].arm(30);
+    for updates in [&running, &waiting] {
+        let terminal = wait(updates).terminal;
+        let text = failure(&terminal.stop);
+        assert!(text.starts_with("the engine has stopped"), "{text}");
+        assert!(text.contains("device does not answer"), "{text}");
+    }
+    assert!(!engine.alive() && engine.failure().is_some());
+    let stats = engine.stats();
+    assert_eq!((stats.running, stats.waiting, stats.failed), (0, 0, 2));
+    let refused = engine.submit(greedy(prompt(1, 5), 5)).unwrap_err();
+    assert!(matches!(refused, EngineError::Stopped(_)), "{refused}");
+}
+
+#[test]
+fn a_step_that_takes_too_long_shows_in_the_heartbeat() {
+    let pause = Duration::from_millis(600);
+    let switches = [Switch::new(Fault::Pause(pause))];
+    let stalled = EngineOptions {
+        stall_limit: Duration::from_millis(200),
+        ..options(dflash(15))
+    };
+    let engine = faulty_with(&switches, stalled);
+    let expected = run(&engine, greedy(prompt(1, 20), 5)).tokens;
+    assert!(engine.alive());
+    switches[0].arm(3);
+    let running = engine.submit(greedy(prompt(1, 20), 5)).unwrap();
+    let begun = Instant::now();
+    while engine.alive() && begun.elapsed() < pause {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!engine.alive());
+    assert_eq!(wait(&running).tokens, expected);
+    assert!(engine.alive());
 }
 
 /// Both ways a rank can drop out of a step while the others wait for it in a collective.

@@ -43,6 +43,9 @@ pub struct HttpArgs {
     /// Longest wait for more of a request's body.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub body_timeout: Duration,
+    /// Time for running answers to end after the first SIGTERM or SIGINT; then they are cut off.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub shutdown_timeout: Duration,
     /// Longest silence of a stream; then a comment goes out.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub sse_heartbeat: Duration,
@@ -84,6 +87,7 @@ impl HttpArgs {
             request_timeout: self.request_timeout,
             head_timeout: self.head_timeout,
             body_timeout: self.body_timeout,
+            drain_limit: self.shutdown_timeout,
             heartbeat: self.sse_heartbeat,
             reasoning_field: match self.reasoning_field {
                 Field::Both => ReasoningField::Both,
@@ -92,7 +96,6 @@ impl HttpArgs {
             },
             max_stored_responses: self.max_stored_responses,
             records: self.record.clone().map(Records::open).transpose()?,
-            ..ServerOptions::default()
         })
     }
 

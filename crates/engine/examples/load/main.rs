@@ -8,9 +8,10 @@ mod latency;
 mod soak;
 mod streams;
 
+use std::process::Command;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -25,31 +26,45 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .into());
     }
     let demo = demo::Demo::open()?;
-    let mut all = json!({
-        "what": "load, soak and latency of one engine, demo pair with DFlash, CPU",
+    let mut rows = Vec::new();
+    for part in parts {
+        if !wanted.is_empty() && !wanted.iter().any(|name| name == part) {
+            continue;
+        }
+        let mut row = match part {
+            "latency" => latency::measure(&demo)?,
+            "soak" => soak::measure(&demo)?,
+            _ => streams::measure(&demo, Duration::from_secs(seconds))?,
+        };
+        row["part"] = part.into();
+        eprintln!("{row:#}");
+        rows.push(row);
+    }
+    println!("{:#}", record(&args, &rows)?);
+    let of = |what: &str| rows.iter().find_map(|row| row[what].as_u64()).unwrap_or(0);
+    match ["lost", "mixed"].map(of) {
+        [0, 0] => Ok(()),
+        _ => Err("streams were lost or mixed".into()),
+    }
+}
+
+/// What was measured, on what, by which command.
+fn record(args: &[String], rows: &[Value]) -> demo::Result<Value> {
+    let info = std::fs::read_to_string("/proc/cpuinfo")?;
+    let model = info.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| Some(line.split_once(':')?.1.trim()));
+    let commit = Command::new("git").args(["rev-parse", "HEAD"]).output();
+    let commit = commit.ok().filter(|output| output.status.success());
+    let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let cores = std::thread::available_parallelism()?.get();
+    Ok(json!({
+        "machine": {"cpu": model, "cores": cores, "gpu": null, "count": 0, "driver": null},
+        "commit": commit,
         "command": format!(
             "cargo run --release -p volley-engine --example load -- {}",
             args.join(" ")
         ),
         "debug_assertions": cfg!(debug_assertions),
-        "version": env!("CARGO_PKG_VERSION"),
-        "processors": std::thread::available_parallelism()?.get(),
-    });
-    for part in parts {
-        if !wanted.is_empty() && !wanted.iter().any(|name| name == part) {
-            continue;
-        }
-        all[part] = match part {
-            "latency" => latency::measure(&demo)?,
-            "soak" => soak::measure(&demo)?,
-            _ => streams::measure(&demo, Duration::from_secs(seconds))?,
-        };
-        eprintln!("{:#}", all[part]);
-    }
-    println!("{all:#}");
-    let failures = ["lost", "mixed"].map(|what| all["streams"][what].as_u64().unwrap_or(0));
-    match failures {
-        [0, 0] => Ok(()),
-        _ => Err("streams were lost or mixed".into()),
-    }
+        "rows": rows,
+    }))
 }

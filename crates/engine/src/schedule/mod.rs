@@ -8,6 +8,7 @@
 mod admit;
 mod outcome;
 mod plan;
+mod share;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! What the next step does, and whose blocks it takes for it.
 
+use super::share::{Unread, share};
 use super::{Saving, Schedule};
-use crate::pace::share;
-use crate::running::Running;
 use crate::step::{DecodeStep, PrefillChunk, Save, StepPlan};
 
 impl Schedule {
@@ -17,12 +16,18 @@ impl Schedule {
         }
         let rows = drafts.iter().flatten().map(|draft| 1 + draft.most_drafts());
         let rows = rows.sum();
-        let wants: Vec<usize> = self.running.iter().map(Running::chunk).collect();
-        let reading = self.running.iter().filter(|running| running.chunk() > 0);
-        let past = reading.map(|running| running.committed).max();
+        let unread = self.running.iter().map(|running| Unread {
+            chunk: running.chunk(),
+            left: running.left(),
+        });
+        let unread: Vec<Unread> = unread.collect();
         let most = self.limits.prefill_chunk;
+        // Who gets nothing of that gets nothing of less.
+        let reading = self.running.iter().zip(share(most, &unread));
+        let reading = reading.filter(|(_, share)| *share > 0);
+        let past = reading.map(|(running, _)| running.committed).max();
         let budget = self.pace.budget(rows, past.unwrap_or(0), most);
-        let shares = share(budget, &wants);
+        let shares = share(budget, &unread);
         let mut plan = StepPlan {
             enter: std::mem::take(&mut self.entries),
             ..StepPlan::default()

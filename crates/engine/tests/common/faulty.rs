@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use volley_ops::{
     AttentionDims, AttentionMask, Batch, Draw, Dtype, Error, GdnDims, GdnRows, Keep, KvDims,
@@ -16,21 +17,27 @@ use volley_ops_candle::{Buf, CandleOps, Kv, Weight};
 pub enum Fault {
     /// The device reports a failure.
     Error,
-    /// The driver takes the thread down.
+    /// A bug, or the driver, panics.
     Panic,
+    /// The device fails and never does anything again.
+    Death,
+    /// The device takes so long.
+    Pause(Duration),
 }
 
 /// Fails once, after so many linear maps from when it is armed.
 #[derive(Clone)]
 pub struct Switch {
     left: Arc<AtomicUsize>,
+    dead: Arc<AtomicBool>,
     fault: Fault,
 }
 
 impl Switch {
     pub fn new(fault: Fault) -> Self {
         Self {
-            left: Arc::new(AtomicUsize::new(0)),
+            left: Arc::default(),
+            dead: Arc::default(),
             fault,
         }
     }
@@ -44,20 +51,40 @@ impl Switch {
         self.left.load(Ordering::SeqCst)
     }
 
+    fn check(&self, op: &'static str) -> Result<()> {
+        match self.dead.load(Ordering::SeqCst) {
+            true => Err(failure(op)),
+            false => Ok(()),
+        }
+    }
+
     fn count(&self, op: &'static str) -> Result<()> {
+        self.check(op)?;
         let down = |n: usize| n.checked_sub(1);
         match self
             .left
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, down)
         {
-            Ok(1) if self.fault == Fault::Panic => panic!("the driver has died"),
-            Ok(1) => Err(Error::Device {
-                op,
-                message: "out of luck".into(),
-            }),
+            Ok(1) => match self.fault {
+                Fault::Error => Err(failure(op)),
+                Fault::Panic => panic!("out of luck"),
+                Fault::Death => {
+                    self.dead.store(true, Ordering::SeqCst);
+                    Err(failure(op))
+                }
+                Fault::Pause(time) => {
+                    std::thread::sleep(time);
+                    Ok(())
+                }
+            },
             _ => Ok(()),
         }
     }
+}
+
+fn failure(op: &'static str) -> Error {
+    let message = "out of luck".into();
+    Error::Device { op, message }
 }
 
 pub struct FaultyOps {
@@ -84,15 +111,23 @@ impl Ops for FaultyOps {
         self.inner.linear(x, rows, w, out)
     }
 
+    fn upload(&self, data: &[f32], rows: usize, width: usize, dtype: Dtype) -> Result<Buf> {
+        self.switch.check("upload")?;
+        self.inner.upload(data, rows, width, dtype)
+    }
+
+    fn read(&self, x: &Buf, rows: Range<usize>) -> Result<Vec<f32>> {
+        self.switch.check("read")?;
+        self.inner.read(x, rows)
+    }
+
     delegate! {
         fn rank() -> usize;
         fn ranks() -> usize;
         fn alloc(rows: usize, width: usize, dtype: Dtype) -> Result<Buf>;
-        fn upload(data: &[f32], rows: usize, width: usize, dtype: Dtype) -> Result<Buf>;
         fn weight(data: Vec<f32>, out: usize, input: usize) -> Result<Weight>;
         fn kv(dims: KvDims, blocks: usize) -> Result<Kv>;
         fn block_size() -> usize;
-        fn read(x: &Buf, rows: Range<usize>) -> Result<Vec<f32>>;
         fn zero(x: &mut Buf, rows: Range<usize>) -> Result<()>;
         fn copy_row(x: &mut Buf, from: usize, to: usize) -> Result<()>;
         fn copy_block(kv: &mut Kv, from: u32, to: u32) -> Result<()>;

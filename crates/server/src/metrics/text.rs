@@ -96,8 +96,13 @@ impl Page {
         );
         self.gauge("volley:checkpoints", "Kept prefixes", stats.checkpoints);
         self.counter(
+            "volley:gaps_total",
+            "Gaps between updates of running answers",
+            stats.gaps,
+        );
+        self.counter(
             "volley:late_gaps_total",
-            "Gaps between updates of running answers beyond their ceiling",
+            "Of these, longer than --max-itl-ms",
             stats.late_gaps,
         );
         self.counter(
@@ -110,6 +115,15 @@ impl Page {
             "Requests whose client went away",
             stats.cancelled,
         );
+        const CANCELLED: &str = "volley:cancelled_by_phase_total";
+        self.head(CANCELLED, "The same by what they were in", "counter");
+        for (phase, count) in [
+            ("waiting", stats.cancelled_waiting),
+            ("prefill", stats.cancelled_prefill),
+            ("decode", stats.cancelled_decode),
+        ] {
+            self.sample(CANCELLED, &format!("phase=\"{phase}\""), count);
+        }
         self.counter(
             "volley:failed_total",
             "Requests that the engine failed on",

@@ -20,7 +20,7 @@ const LIMITS: SchedulerLimits = SchedulerLimits {
 };
 
 /// A pass of either kind costs 13 ms, and 0.09 ms for each row.
-fn cost(plan: &StepPlan) -> Duration {
+pub fn cost(plan: &StepPlan) -> Duration {
     let pass = |rows: usize| match rows {
         0 => 0,
         rows => 13_000 + 90 * rows as u64,

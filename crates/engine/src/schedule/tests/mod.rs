@@ -1,5 +1,6 @@
 //! Random lives of a schedule against a device that knows what everyone should read and hear.
 
+mod arrivals;
 mod device;
 mod memory;
 
@@ -45,6 +46,7 @@ const LIMITS: SchedulerLimits = SchedulerLimits {
 
 struct Client {
     request: Request,
+    sent: Duration,
     updates: Receiver<RequestUpdate>,
     heard: Vec<u32>,
     expected: Vec<u32>,
@@ -57,6 +59,8 @@ struct World {
     clock: Duration,
     rng: ChaCha8Rng,
     clients: Vec<Client>,
+    /// Length of each prompt that had its first token, and how long that took.
+    first_tokens: Vec<(usize, Duration)>,
     /// Prompts so far, to begin alike.
     prompts: Vec<Vec<u32>>,
     counts: Counts,
@@ -108,6 +112,7 @@ impl World {
             clock: Duration::ZERO,
             rng: ChaCha8Rng::seed_from_u64(seed),
             clients: Vec::new(),
+            first_tokens: Vec::new(),
             prompts: vec![Vec::new()],
             counts: Counts::default(),
         }
@@ -185,6 +190,7 @@ impl World {
                 let expected = answer(&request, self.schedule.limits.max_model_len);
                 self.clients.push(Client {
                     request,
+                    sent: self.clock,
                     updates,
                     heard: Vec::new(),
                     expected,
@@ -233,6 +239,11 @@ impl World {
         let counts = &mut self.counts;
         self.clients.retain_mut(|client| {
             while let Ok(update) = client.updates.try_recv() {
+                if client.heard.is_empty() && !update.tokens.is_empty() {
+                    let waited = self.clock - client.sent;
+                    self.first_tokens
+                        .push((client.request.prompt.len(), waited));
+                }
                 client.heard.extend(&update.tokens);
                 assert!(client.expected.starts_with(&client.heard), "another text");
                 let Some(terminal) = update.terminal else {
@@ -281,13 +292,13 @@ impl World {
 }
 
 /// Sizes of all kinds: no cache, chunks with fewer tokens than there are prompts, tight ceilings.
-fn limits(rng: &mut ChaCha8Rng) -> SchedulerLimits {
+fn limits(life: usize, rng: &mut ChaCha8Rng) -> SchedulerLimits {
     SchedulerLimits {
         cache: CacheSizes {
-            checkpoints: *[0, 2, 5, 8].choose(rng).unwrap(),
+            checkpoints: [0, 2, 5, 8][life % 4],
             ..LIMITS.cache
         },
-        prefill_chunk: *[1, 3, 12, 60].choose(rng).unwrap(),
+        prefill_chunk: [1, 3, 12, 60][life / 4 % 4],
         max_itl: rng
             .random_bool(0.8)
             .then(|| Duration::from_millis(rng.random_range(5..60))),
@@ -295,16 +306,21 @@ fn limits(rng: &mut ChaCha8Rng) -> SchedulerLimits {
     }
 }
 
-/// 100 lives of 1,000 operations, everybody gone after each.
+/// How often what happens in the test below, in the mean of 50 seeds: requests refused, answered,
+/// preempted; tokens cached; cancelled while waiting, read, answered. The same sizes in every run
+/// keep the spread small: the standard deviation is 1 to 5 % of each.
+const USUAL: [u64; 7] = [9900, 7800, 610, 18_500, 5700, 720, 500];
+
+/// 96 lives of 1,050 operations, six of each size, everybody gone after each.
 #[test]
 fn nothing_is_lost_mixed_up_or_starved() {
     let seed = rand::random();
     eprintln!("seed {seed}");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut sums = [0; 7];
-    for _ in 0..100 {
-        let mut world = World::new(rng.random(), limits(&mut rng), QUEUE);
-        for _ in 0..1000 {
+    for life in 0..96 {
+        let mut world = World::new(rng.random(), limits(life, &mut rng), QUEUE);
+        for _ in 0..1050 {
             world.act();
         }
         world.settle();
@@ -323,7 +339,9 @@ fn nothing_is_lost_mixed_up_or_starved() {
             .for_each(|(sum, count)| *sum += count);
     }
     eprintln!("{sums:?}");
-    assert!(sums.iter().all(|&count| count > 250), "{sums:?}");
+    // Six standard deviations and more.
+    let enough = |(sum, usual): (&u64, u64)| *sum > usual * 2 / 3;
+    assert!(sums.iter().zip(USUAL).all(enough), "{sums:?}");
 }
 
 #[test]
