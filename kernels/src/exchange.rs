@@ -39,8 +39,6 @@ pub struct Wiring {
     pub slot_bytes: usize,
     /// How long a rank waits for another before the group is given up.
     pub patience: Duration,
-    /// Most blocks of a collective; 0 for all that a device runs at the same time.
-    pub most_blocks: usize,
 }
 
 impl Default for Wiring {
@@ -50,7 +48,6 @@ impl Default for Wiring {
             // 2048 rows of 5120, the chunk of a prompt.
             slot_bytes: 20 << 20,
             patience: Duration::from_secs(3),
-            most_blocks: 0,
         }
     }
 }
@@ -112,10 +109,6 @@ impl Exchange {
             ]
         };
         let blocks = drivers.iter().flat_map(resident).min().unwrap_or(1);
-        let blocks = match wiring.most_blocks {
-            0 => blocks,
-            most => most.min(blocks),
-        };
         let end = |(rank, driver): (usize, &Arc<dyn Driver>)| {
             Ok(Self {
                 driver: Arc::clone(driver),

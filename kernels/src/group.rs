@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use volley_ops::{Dtype, Error, NormKind, Ops, Result};
 
+use crate::buf::Buf;
 use crate::driver::Driver;
 use crate::error::in_op;
 use crate::exchange::{Exchange, Route, Wiring};
@@ -13,9 +14,6 @@ use crate::rank::{CudaOps, Limits};
 const TIMED_WIDTH: usize = 5120;
 /// Rows that are timed: a decoded token, a verified block, many sequences, a chunk of a prompt.
 const TIMED_ROWS: [usize; 5] = [1, 16, 64, 512, 2048];
-/// Blocks of a sum of ranks that share a GPU: the others' work fits beside it.
-#[cfg(feature = "cuda")]
-const SHARED_BLOCKS: usize = 32;
 /// Repetitions of a timed sum.
 const REPETITIONS: usize = 20;
 
@@ -67,7 +65,7 @@ impl std::fmt::Display for GroupReport {
 
 impl CudaOps {
     /// A rank on each of these GPUs, tested, with the faster path of sums chosen by size. NCCL is
-    /// tried only if `try_nccl`, which takes a second or two, and no GPU holds two ranks.
+    /// tried only if `try_nccl`, which takes a second or two.
     #[cfg(feature = "cuda")]
     pub fn on_gpus(
         ordinals: &[usize],
@@ -86,8 +84,7 @@ impl CudaOps {
             .map(open)
             .collect::<crate::error::Result<_>>()?;
         let route = Cuda::connect(&devices)?;
-        let shared = (1..ordinals.len()).any(|i| ordinals[..i].contains(&ordinals[i]));
-        if try_nccl && !shared {
+        if try_nccl {
             match Cuda::join_nccl(&devices) {
                 Ok(()) | Err(Error::MissingLibrary { .. }) => {}
                 Err(error) => return Err(error),
@@ -95,7 +92,6 @@ impl CudaOps {
         }
         let wiring = Wiring {
             route,
-            most_blocks: if shared { SHARED_BLOCKS } else { 0 },
             ..Wiring::default()
         };
         let drivers = devices.into_iter().map(|device| device as Arc<dyn Driver>);
@@ -230,47 +226,9 @@ impl CudaOps {
 
     /// This rank's part of [`CudaOps::self_test`].
     pub fn test_collectives(&mut self) -> Result<()> {
-        const WIDTH: usize = 1024;
-        let (rank, ranks) = (self.rank(), self.ranks());
-        for rows in [1, 16, 3, 33, 1] {
-            let part = |rank: usize| -> Vec<f32> {
-                let values = 0..rows * WIDTH;
-                values.map(|i| known(rank, i + rows)).collect()
-            };
-            let mut sum = vec![0.0; rows * WIDTH];
-            for rank in 0..ranks {
-                sum.iter_mut().zip(part(rank)).for_each(|(s, x)| *s += x);
-            }
-            let own = part(rank);
-            let activation = |data| self.upload(data, rows, WIDTH, Dtype::Activation);
-
-            let mut x = activation(&own)?;
-            self.all_reduce(&mut x, rows)?;
-            self.expect("all_reduce", &self.read(&x, 0..rows)?, &sum)?;
-
-            let mut delta = activation(&own)?;
-            let mut residual = activation(&vec![2.0; rows * WIDTH])?;
-            let w = self.upload(&[0.0; WIDTH], 1, WIDTH, Dtype::F32)?;
-            let mut out = self.alloc(rows, WIDTH, Dtype::Activation)?;
-            let kind = NormKind::ZeroCentred;
-            self.reduce_add_rms_norm(&mut delta, rows, &mut residual, &w, kind, 1e-6, &mut out)?;
-            let moved: Vec<f32> = sum.iter().map(|x| x + 2.0).collect();
-            self.expect(
-                "reduce_add_rms_norm",
-                &self.read(&residual, 0..rows)?,
-                &moved,
-            )?;
-
-            let x = self.upload(&own, rows, WIDTH, Dtype::F32)?;
-            let mut all = self.alloc(rows, ranks * WIDTH, Dtype::F32)?;
-            self.all_gather(&x, rows, &mut all)?;
-            let parts: Vec<Vec<f32>> = (0..ranks).map(part).collect();
-            let rows_of = |row: usize| {
-                let parts = parts.iter();
-                parts.flat_map(move |part| &part[row * WIDTH..][..WIDTH])
-            };
-            let side_by_side: Vec<f32> = (0..rows).flat_map(rows_of).copied().collect();
-            self.expect("all_gather", &self.read(&all, 0..rows)?, &side_by_side)?;
+        let cases = [1, 16, 3, 33, 1].map(|rows| Known::new(self, rows));
+        for case in cases.into_iter().collect::<Result<Vec<_>>>()?.iter_mut() {
+            case.check(self)?;
         }
         Ok(())
     }
@@ -290,7 +248,64 @@ impl CudaOps {
     }
 }
 
-/// Value `i` of a rank's part; sums over the ranks are exact in bf16.
-fn known(rank: usize, i: usize) -> f32 {
-    ((i * 7 + rank * 13) % 29) as f32 - 14.0
+/// Known numbers of a rank, and room for what becomes of them.
+struct Known {
+    rows: usize,
+    x: Buf,
+    delta: Buf,
+    residual: Buf,
+    w: Buf,
+    out: Buf,
+    wide: Buf,
+    all: Buf,
+}
+
+impl Known {
+    const WIDTH: usize = 1024;
+
+    fn new(ops: &CudaOps, rows: usize) -> Result<Self> {
+        let own = Self::part(ops.rank(), rows);
+        let upload = |data: &[f32], dtype| ops.upload(data, rows, Self::WIDTH, dtype);
+        Ok(Self {
+            rows,
+            x: upload(&own, Dtype::Activation)?,
+            delta: upload(&own, Dtype::Activation)?,
+            residual: upload(&vec![2.0; rows * Self::WIDTH], Dtype::Activation)?,
+            w: ops.upload(&[0.0; Self::WIDTH], 1, Self::WIDTH, Dtype::F32)?,
+            out: ops.alloc(rows, Self::WIDTH, Dtype::Activation)?,
+            wide: upload(&own, Dtype::F32)?,
+            all: ops.alloc(rows, ops.ranks() * Self::WIDTH, Dtype::F32)?,
+        })
+    }
+
+    /// What a rank holds. Sums over the ranks are exact in bf16.
+    fn part(rank: usize, rows: usize) -> Vec<f32> {
+        let value = |i: usize| ((i * 7 + rank * 13) % 29) as f32 - 14.0;
+        (0..rows * Self::WIDTH).map(|i| value(i + rows)).collect()
+    }
+
+    fn check(&mut self, ops: &CudaOps) -> Result<()> {
+        let rows = self.rows;
+        let parts: Vec<Vec<f32>> = (0..ops.ranks()).map(|r| Self::part(r, rows)).collect();
+        let sum = |i| parts.iter().map(|part| part[i]).sum();
+        let sums: Vec<f32> = (0..rows * Self::WIDTH).map(sum).collect();
+
+        ops.all_reduce(&mut self.x, rows)?;
+        ops.expect("all_reduce", &ops.read(&self.x, 0..rows)?, &sums)?;
+
+        let kind = NormKind::ZeroCentred;
+        let (delta, residual) = (&mut self.delta, &mut self.residual);
+        ops.reduce_add_rms_norm(delta, rows, residual, &self.w, kind, 1e-6, &mut self.out)?;
+        let moved: Vec<f32> = sums.iter().map(|x| x + 2.0).collect();
+        let found = ops.read(residual, 0..rows)?;
+        ops.expect("reduce_add_rms_norm", &found, &moved)?;
+
+        ops.all_gather(&self.wide, rows, &mut self.all)?;
+        let rows_of = |row: usize| {
+            let parts = parts.iter();
+            parts.flat_map(move |part| &part[row * Self::WIDTH..][..Self::WIDTH])
+        };
+        let side_by_side: Vec<f32> = (0..rows).flat_map(rows_of).copied().collect();
+        ops.expect("all_gather", &ops.read(&self.all, 0..rows)?, &side_by_side)
+    }
 }

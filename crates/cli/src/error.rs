@@ -58,9 +58,13 @@ impl Error {
         }
     }
 
-    /// Whether the engine ended by itself.
+    /// Whether the engine ended by itself, at its start or later: threads of it may still be there.
     pub fn is_engine_lost(&self) -> bool {
-        matches!(self, Self::Server(volley_server::Error::EngineLost(_)))
+        matches!(
+            self,
+            Self::Server(volley_server::Error::EngineLost(_))
+                | Self::Engine(volley_engine::EngineError::Stopped(_))
+        )
     }
 
     /// Whether the reader of our output has gone, as `head` does.

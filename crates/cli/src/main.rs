@@ -19,20 +19,14 @@ mod terminal;
 mod texts;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use args::Command;
 
-/// How long a process that has lost its engine may take to end.
-const FAREWELL: Duration = Duration::from_secs(3);
-
-/// Ends the process the hard way if it does not end by itself: what a lost rank was doing in the driver
-/// may hold up the driver's own end.
-fn cut_short() {
-    std::thread::spawn(|| {
-        std::thread::sleep(FAREWELL);
-        std::process::abort();
-    });
+/// Ends the process without the exit handlers of libraries: a driver's may wait for what a lost rank was
+/// doing, or stumble over it.
+fn leave() -> ! {
+    // SAFETY: nothing is left to do, and what was printed was flushed line by line.
+    unsafe { libc::_exit(1) }
 }
 
 fn main() -> ExitCode {
@@ -52,7 +46,7 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("volley: {error}");
             if error.is_engine_lost() {
-                cut_short();
+                leave();
             }
             error.exit_code()
         }

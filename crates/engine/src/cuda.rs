@@ -25,25 +25,29 @@ pub(crate) fn planned(
 /// The GPU of each rank.
 fn ordinals(options: &EngineOptions) -> Result<Vec<usize>, EngineError> {
     let EngineOptions { ranks, gpus, .. } = options;
-    match gpus.len() {
-        0 => Ok((0..*ranks).collect()),
-        named if named == *ranks => Ok(gpus.clone()),
-        named => Err(EngineError::Options(format!(
-            "{named} GPUs are named for {ranks} ranks"
-        ))),
+    let wrong = |what| Err(EngineError::Options(what));
+    if gpus.is_empty() {
+        return Ok((0..*ranks).collect());
+    }
+    if gpus.len() != *ranks {
+        return wrong(format!("{} GPUs are named for {ranks} ranks", gpus.len()));
+    }
+    // The work of two ranks on one GPU waits for each other.
+    match (1..*ranks).find(|&i| gpus[..i].contains(&gpus[i])) {
+        Some(twice) => wrong(format!("GPU {} is named twice", gpus[twice])),
+        None => Ok(gpus.clone()),
     }
 }
 
-/// What the GPU of the ranks that has least for each offers to one.
+/// What the fullest GPU of the ranks offers.
 fn room(options: &EngineOptions, gpus: &[usize]) -> Result<Room, EngineError> {
     let mut rooms = Vec::new();
     for &ordinal in gpus {
         let report = Cuda::new(ordinal, 1 << 16)?.report()?;
         let used = report.total_bytes - report.free_bytes;
-        let sharing = gpus.iter().filter(|&&other| other == ordinal).count();
         let share = (report.total_bytes as f64 * options.memory_fraction) as usize;
         rooms.push(Room {
-            available: share.saturating_sub(used) / sharing,
+            available: share.saturating_sub(used),
             multiprocessors: report.multiprocessors,
         });
     }

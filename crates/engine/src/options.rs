@@ -18,7 +18,7 @@ pub struct EngineOptions {
     pub device: DeviceKind,
     /// Tensor-parallel ranks, each a thread with its shard of the weights.
     pub ranks: usize,
-    /// Numbers of the ranks' GPUs, the first ones if empty; ranks may share one.
+    /// Numbers of the ranks' GPUs, one for each; the first ones if empty.
     pub gpus: Vec<usize>,
     /// Longest sequence, prompt and output together; the model's own limit when `None`.
     pub max_model_len: Option<usize>,

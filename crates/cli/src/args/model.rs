@@ -23,8 +23,7 @@ pub struct ModelArgs {
     /// Ranks that share the weights.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub tensor_parallel_size: usize,
-    /// Numbers of the GPUs, one for each rank [default: the first ones]. A GPU named twice holds two
-    /// ranks, which tries tensor parallelism out without a second one.
+    /// Numbers of the GPUs, one for each rank [default: the first ones].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub gpus: Vec<usize>,
     /// Where to compute; "auto" takes the GPUs if this build has the feature "cuda" and there is
