@@ -168,7 +168,7 @@ fn print_json(mut generation: Generation, model: &ServedModel, chat: bool) -> Re
     if let Some(usage) = generation.timings() {
         result["timings"] = timings(&usage);
     }
-    println!("{result}");
+    writeln!(std::io::stdout(), "{result}")?;
     Ok(())
 }
 

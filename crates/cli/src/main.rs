@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("volley: {error}");
+            terminal::say(&format!("volley: {error}"));
             if error.is_engine_lost() {
                 leave();
             }

@@ -107,11 +107,15 @@ pub fn acceptance_length(usage: &Usage) -> Option<f64> {
 
 /// The same, dimmed on a terminal, to stderr.
 pub fn remark(text: &str) {
-    if std::io::stderr().is_terminal() {
-        eprintln!("{DIM}[{text}]{RESET}");
-    } else {
-        eprintln!("[{text}]");
+    match std::io::stderr().is_terminal() {
+        true => say(&format!("{DIM}[{text}]{RESET}")),
+        false => say(&format!("[{text}]")),
     }
+}
+
+/// A line on stderr, whether or not anybody reads it.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 #[cfg(test)]

@@ -255,6 +255,58 @@ fn a_connection_is_used_again_after_errors() {
     assert_eq!(answers.matches("HTTP/1.1 200").count(), 1);
 }
 
+/// N05, N10, N11: lengths that do not fit, paths that lead elsewhere, other protocols.
+#[test]
+fn odd_paths_lengths_and_upgrades() {
+    let server = Server::start(&["--body-timeout", "0.5"]);
+    let say = |head: &str, body: &str| {
+        let mut socket = TcpStream::connect(&server.address).unwrap();
+        // The server may have closed before all of it is sent.
+        let _ = write!(
+            socket,
+            "{head}\r\nhost: x\r\nconnection: close\r\n\r\n{body}"
+        );
+        rest(&mut socket)
+    };
+    let post = "POST /v1/chat/completions HTTP/1.1";
+    let body = short();
+    for (length, status) in [
+        (body.len(), "200"),
+        (body.len() - 1, "400"),
+        (body.len() + 1, "408"),
+    ] {
+        let answer = say(&format!("{post}\r\ncontent-length: {length}"), &body);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{length}: {answer}"
+        );
+    }
+    for length in ["-1", "0x10", "99999999999999999999", "5, 6"] {
+        let answer = say(&format!("{post}\r\ncontent-length: {length}"), &body);
+        assert!(answer.starts_with("HTTP/1.1 400"), "{length}: {answer}");
+    }
+    let long = format!("/{}", "x".repeat(65_000));
+    for (path, statuses) in [
+        ("/../../etc/passwd", &["404"][..]),
+        ("/v1/models/..%2f..%2fetc%2fpasswd", &["404"]),
+        ("/v1/models/%00", &["404"]),
+        ("/v1/responses/%ff%fe", &["400", "404"]),
+        ("/page.css/../../Cargo.toml", &["404"]),
+        (&long, &["400", "404", "414", "431"]),
+    ] {
+        let answer = say(&format!("GET {path} HTTP/1.1"), "");
+        let status = answer.get(9..12).unwrap_or_default();
+        assert!(statuses.contains(&status), "{path:.40}: {answer:.200}");
+    }
+    let upgrade = "GET / HTTP/1.1\r\nupgrade: websocket\r\nsec-websocket-version: 13";
+    assert!(
+        say(upgrade, "").starts_with("HTTP/1.1 200"),
+        "asked for in vain"
+    );
+    assert_eq!(ask(&server, &[]).status, 200);
+    server.settles();
+}
+
 #[test]
 fn messages_and_packed_bodies_have_limits() {
     let server = Server::start(&["--max-messages", "3", "--max-body-bytes", "4000000"]);

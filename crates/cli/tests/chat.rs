@@ -3,61 +3,9 @@
 
 mod common;
 
+use common::heard::{hear, heard_whole};
 use common::{Server, user, weather_tool};
 use serde_json::{Value, json};
-
-/// What a client makes of a stream.
-#[derive(Debug, Default, PartialEq)]
-struct Heard {
-    reasoning: String,
-    content: String,
-    calls: Vec<(String, String)>,
-    finish: String,
-}
-
-fn hear(chunks: &[Value]) -> Heard {
-    let mut heard = Heard::default();
-    for choice in chunks.iter().flat_map(|c| c["choices"].as_array().unwrap()) {
-        let delta = &choice["delta"];
-        heard.reasoning += delta["reasoning_content"].as_str().unwrap_or("");
-        heard.content += delta["content"].as_str().unwrap_or("");
-        for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            if call["id"].is_string() {
-                assert_eq!(call["index"], heard.calls.len());
-                assert_eq!(call["type"], "function");
-                let name = call["function"]["name"].as_str().unwrap();
-                heard.calls.push((name.to_owned(), String::new()));
-            }
-            let arguments = call["function"]["arguments"].as_str().unwrap();
-            heard.calls.last_mut().unwrap().1 += arguments;
-        }
-        if let Some(reason) = choice["finish_reason"].as_str() {
-            assert_eq!(heard.finish, "", "one finish only");
-            heard.finish = reason.to_owned();
-        }
-    }
-    heard
-}
-
-fn heard_whole(response: &Value) -> Heard {
-    let choice = &response["choices"][0];
-    let message = &choice["message"];
-    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
-    let calls = message["tool_calls"].as_array().into_iter().flatten();
-    Heard {
-        reasoning: text(&message["reasoning_content"]),
-        content: text(&message["content"]),
-        calls: calls
-            .map(|call| {
-                (
-                    text(&call["function"]["name"]),
-                    text(&call["function"]["arguments"]),
-                )
-            })
-            .collect(),
-        finish: text(&choice["finish_reason"]),
-    }
-}
 
 #[test]
 fn streamed_and_whole_answers_agree_and_are_right() {

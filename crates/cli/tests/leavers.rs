@@ -98,6 +98,23 @@ fn a_client_that_does_not_read_slows_nobody() {
     canary.sings("clients that do not read");
 }
 
+/// N42: connections that wait for nothing, and streams that nobody reads.
+#[test]
+fn idle_connections_slow_nobody() {
+    let canary = Canary::new(&[]);
+    let connect = || TcpStream::connect(&canary.server.address).unwrap();
+    let mut idle: Vec<TcpStream> = (0..500).map(|_| connect()).collect();
+    let health = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n";
+    for socket in &mut idle {
+        socket.write_all(health).unwrap();
+    }
+    canary.sings("500 connections");
+    for socket in &mut idle {
+        socket.read_exact(&mut [0; 12]).unwrap();
+    }
+    canary.sings("500 answers half read");
+}
+
 /// A client that closes its sending side has left: its request is cancelled.
 #[test]
 fn a_half_closed_connection_counts_as_left() {

@@ -13,6 +13,7 @@ use volley_server::{Replays, Server};
 pub use self::args::{LogLevel, ServeArgs};
 use crate::error::Result;
 use crate::load::{Scheduling, load};
+use crate::terminal::say;
 
 /// Serves until a signal ends it.
 pub fn run(args: &ServeArgs) -> Result<()> {
@@ -20,10 +21,15 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         .with_max_level(level(args.log_level))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
+        // A log that nobody reads any more must not cost an answer.
+        .log_internal_errors(false)
         .init();
     let ignored = args.ignored.given();
     if !ignored.is_empty() {
-        eprintln!("notice: without effect here: {}", ignored.join(" "));
+        say(&format!(
+            "notice: without effect here: {}",
+            ignored.join(" ")
+        ));
     }
     let options = args.http.options(args.max_num_queued_reqs)?;
     // The port first: a port in use is known before a large model is loaded.

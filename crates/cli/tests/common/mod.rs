@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod canary;
+pub mod heard;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -67,7 +68,7 @@ impl Server {
         answer.json()
     }
 
-    /// Data of the events of a streamed chat, without `[DONE]`, which must be the last.
+    /// Data of the events of a streamed chat.
     pub fn stream(&self, mut body: Value) -> Vec<Value> {
         body["stream"] = true.into();
         let answer = self.chat(body);
@@ -75,14 +76,7 @@ impl Server {
         assert_eq!(answer.header("content-type"), Some("text/event-stream"));
         assert_eq!(answer.header("x-accel-buffering"), Some("no"));
         assert_eq!(answer.header("cache-control"), Some("no-cache"));
-        let events = answer.body.split("\n\n").filter(|event| !event.is_empty());
-        let mut data: Vec<&str> = events
-            .filter(|event| !event.starts_with(':'))
-            .map(|event| event.strip_prefix("data: ").unwrap())
-            .collect();
-        assert_eq!(data.pop(), Some("[DONE]"));
-        let parse = |text: &str| serde_json::from_str(text).unwrap();
-        data.into_iter().map(parse).collect()
+        stream_data(&answer)
     }
 
     /// Value of a metric by its name, or by its name with all labels.
@@ -202,6 +196,18 @@ impl Answer {
         let found = headers.find(|(ours, _)| ours == name);
         found.map(|(_, value)| value.as_str())
     }
+}
+
+/// Data of the events of a streamed chat, without `[DONE]`, which must be the last.
+pub fn stream_data(answer: &Answer) -> Vec<Value> {
+    let events = answer.body.split("\n\n").filter(|event| !event.is_empty());
+    let mut data: Vec<&str> = events
+        .filter(|event| !event.starts_with(':'))
+        .map(|event| event.strip_prefix("data: ").unwrap())
+        .collect();
+    assert_eq!(data.pop(), Some("[DONE]"));
+    let parse = |text: &str| serde_json::from_str(text).unwrap();
+    data.into_iter().map(parse).collect()
 }
 
 fn metric(page: &str, name: &str) -> f64 {
