@@ -63,6 +63,28 @@ fn only_keys_open_the_door() {
     }
 }
 
+/// A server that others can reach warns when it is open to all of them.
+#[test]
+fn an_open_door_is_told() {
+    for (flags, warns) in [
+        (&[][..], false),
+        (&["--host", "0.0.0.0"], true),
+        (&["--host", "0.0.0.0", "--api-key", "k"], false),
+    ] {
+        let (mut server, mut log) = Server::start_logged("warn", flags);
+        assert_eq!(server.get("/health").status, 200);
+        server.signal("TERM");
+        server.wait();
+        let mut text = String::new();
+        log.read_to_string(&mut text).unwrap();
+        assert_eq!(
+            text.contains("there is no API key"),
+            warns,
+            "{flags:?}: {text}"
+        );
+    }
+}
+
 #[test]
 fn each_key_has_its_own_responses_and_its_own_share() {
     let file = key_file();

@@ -6,7 +6,7 @@ pub mod heard;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -27,10 +27,22 @@ pub struct Answer {
 
 impl Server {
     pub fn start(flags: &[&str]) -> Self {
+        Self::launch("error", flags, Stdio::inherit())
+    }
+
+    /// The same with the log of a level.
+    pub fn start_logged(level: &str, flags: &[&str]) -> (Self, ChildStderr) {
+        let mut server = Self::launch(level, flags, Stdio::piped());
+        let log = server.child.stderr.take().unwrap();
+        (server, log)
+    }
+
+    fn launch(level: &str, flags: &[&str], log: Stdio) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_volley"))
-            .args(["serve", "--port", "0", "--log-level", "error"])
+            .args(["serve", "--port", "0", "--log-level", level])
             .args(flags)
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
