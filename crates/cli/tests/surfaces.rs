@@ -359,6 +359,16 @@ fn silent_streams_have_heartbeats() {
         said,
         quiet["choices"][0]["message"]["content"].as_str().unwrap()
     );
+    for (path, body) in [
+        (
+            "/v1/completions",
+            json!({"prompt": "Hello", "stream": true}),
+        ),
+        ("/v1/responses", json!({"input": "Hello!", "stream": true})),
+    ] {
+        let answer = server.post(path, &body.to_string());
+        assert!(answer.body.contains(": keep-alive\n\n"), "{path}");
+    }
     body["max_tokens"] = 50.into();
     let answer = server.post("/v1/messages", &body.to_string());
     assert!(events(&answer.body).contains(&("ping".to_owned(), json!({"type": "ping"}))));

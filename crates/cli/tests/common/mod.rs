@@ -48,7 +48,10 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut banner = String::new();
         let address = loop {
-            let line = lines.next().expect("the server has ended").unwrap();
+            let Some(line) = lines.next() else {
+                panic!("the server has ended: {}", child.wait().unwrap());
+            };
+            let line = line.unwrap();
             banner.push_str(&line);
             banner.push('\n');
             if let Some(url) = line
@@ -193,6 +196,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if let (true, Ok(Some(status))) = (std::thread::panicking(), self.child.try_wait()) {
+            eprintln!("the server at {} has ended: {status}", self.address);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
