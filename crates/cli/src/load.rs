@@ -42,6 +42,8 @@ pub struct Scheduling {
     pub max_itl: Option<Duration>,
     /// Requests that may wait for their turn.
     pub max_waiting: usize,
+    /// A step that takes longer counts as a dead engine.
+    pub stall_limit: Duration,
 }
 
 impl Scheduling {
@@ -52,6 +54,7 @@ impl Scheduling {
         checkpoints: 4,
         max_itl: None,
         max_waiting: 1,
+        stall_limit: Duration::from_secs(120),
     };
 }
 
@@ -163,6 +166,7 @@ fn engine_options(
         checkpoints: scheduling.checkpoints,
         max_itl: scheduling.max_itl,
         max_waiting: scheduling.max_waiting,
+        stall_limit: scheduling.stall_limit,
         ..EngineOptions::default()
     }
 }

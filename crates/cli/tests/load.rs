@@ -93,6 +93,33 @@ fn a_full_queue_refuses_with_a_time_to_retry() {
     assert!(freed, "places in the queue come back");
 }
 
+/// B92: a step beyond the limit is no health; one that takes its time is.
+#[test]
+fn b92_health_tells_a_step_that_does_not_end() {
+    for (limit, stalls) in [("0.001", true), ("120", false)] {
+        let server = Server::start(&["--stall-limit", limit]);
+        let mut long = user(&"word ".repeat(1_200));
+        long["max_tokens"] = 1.into();
+        let mut seen = Vec::new();
+        thread::scope(|scope| {
+            let answer = scope.spawn(|| server.chat(long));
+            while !answer.is_finished() {
+                let ready = server.get("/ready").status;
+                seen.push((server.get("/health").status, ready));
+            }
+            assert_eq!(answer.join().unwrap().status, 200);
+        });
+        assert!(!seen.is_empty());
+        let sick = seen
+            .iter()
+            .any(|(health, ready)| (*health, *ready) == (503, 503));
+        assert_eq!(sick, stalls, "{seen:?}");
+        server.settles();
+        assert_eq!(server.get("/health").status, 200);
+        assert_eq!(server.chat(short()).status, 200);
+    }
+}
+
 #[test]
 fn a_signal_lets_running_answers_end() {
     let mut server = Server::start(&[]);

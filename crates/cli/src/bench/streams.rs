@@ -112,6 +112,7 @@ pub fn run(args: &StreamsArgs) -> Result<()> {
         checkpoints: 0,
         max_itl: Some(Duration::from_millis(args.max_itl_ms as u64)),
         max_waiting: most.max(2),
+        ..Scheduling::ALONE
     };
     let (options, sources) = load::unloaded(&args.model, scheduling)?;
     let longest = args.context.max(args.beside.unwrap_or(0)) + 2 * args.tokens.max(1024);

@@ -1,13 +1,14 @@
 //! Flags of `volley serve`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use super::http::HttpArgs;
 use super::ignored::IgnoredArgs;
 use crate::args::ModelArgs;
-use crate::args::values::positive;
+use crate::args::values::{positive, seconds};
 
 /// `volley serve`.
 #[derive(Args, Clone, Debug)]
@@ -47,6 +48,9 @@ pub struct ServeArgs {
     /// Requests that may wait for their turn; more are refused with status 429.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_num_queued_reqs: usize,
+    /// Longest step of the engine; while one takes longer, /health and new requests get 503.
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = seconds)]
+    pub stall_limit: Duration,
     /// Answer with these recordings, made by --record, in place of what the model would say: files,
     /// or folders in the order of names. Requests with tools take those made with tools.
     #[arg(long, value_name = "PATH", num_args = 1..)]

@@ -50,6 +50,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
             },
             max_itl: Some(Duration::from_millis(args.max_itl_ms as u64)),
             max_waiting: args.max_num_queued_reqs,
+            stall_limit: args.stall_limit,
         },
     )?;
     if let Some(replays) = &replays {

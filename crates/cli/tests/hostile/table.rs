@@ -147,11 +147,7 @@ const CASES: &[(u32, &str, &str)] = &[
     (89, LIMITS, "b89_b90_bodies_that_are_no_object_or_no_text"),
     (90, LIMITS, "b89_b90_bodies_that_are_no_object_or_no_text"),
     (91, ACCESS, "b91_bodies_of_several_megabytes"),
-    (
-        92,
-        FAULTS,
-        "a_lost_rank_ends_the_engine_with_an_error_for_all",
-    ),
+    (92, LOAD, "b92_health_tells_a_step_that_does_not_end"),
     (93, STREAMS, "b93_thinking_deltas_are_in_a_thinking_block"),
     (94, PROMPTS, "b94_inline_system_messages_and_unknown_fields"),
     (96, PROMPTS, "b96_tool_kinds_other_than_function"),
