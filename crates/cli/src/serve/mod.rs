@@ -5,6 +5,7 @@ mod http;
 mod ignored;
 
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tracing_subscriber::filter::LevelFilter;
@@ -12,7 +13,7 @@ use volley_server::{Replays, Server};
 
 pub use self::args::{LogLevel, ServeArgs};
 use crate::error::Result;
-use crate::load::{Scheduling, load};
+use crate::load::{Loaded, Scheduling, load};
 use crate::terminal::say;
 
 /// Serves until a signal ends it.
@@ -59,27 +60,25 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
     loaded.model.replays = replays;
     server.loaded();
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "volley {}", env!("CARGO_PKG_VERSION"))?;
-    for (label, text) in &loaded.facts {
-        writeln!(out, "{label:<10}{text}")?;
-    }
-    let url = format!("http://{}", server.address());
-    writeln!(
-        out,
-        "{:<10}{url} as {}",
-        "serving",
-        loaded.model.names.join(", ")
-    )?;
-    writeln!(
-        out,
-        "{:<10}curl {url}/v1/chat/completions -H 'content-type: application/json' \
-         -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"What is 17 + 25?\"}}]}}'",
-        "try",
-    )?;
-    out.flush()?;
-    drop(out);
+    // Whoever started the server may have stopped reading.
+    let _ = std::io::stdout().write_all(banner(&loaded, server.address()).as_bytes());
     Ok(server.run(loaded.model, options)?)
+}
+
+/// What runs and where, and how to try it.
+fn banner(loaded: &Loaded, address: SocketAddr) -> String {
+    let mut text = format!("volley {}\n", env!("CARGO_PKG_VERSION"));
+    let url = format!("http://{address}");
+    let serving = format!("{url} as {}", loaded.model.names.join(", "));
+    let example = format!(
+        "curl {url}/v1/chat/completions -H 'content-type: application/json' \
+         -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"What is 17 + 25?\"}}]}}'"
+    );
+    let facts = loaded.facts.iter().map(|(label, fact)| (*label, fact));
+    for (label, fact) in facts.chain([("serving", &serving), ("try", &example)]) {
+        text += &format!("{label:<10}{fact}\n");
+    }
+    text
 }
 
 fn level(level: LogLevel) -> LevelFilter {
