@@ -14,8 +14,10 @@ use crate::EngineError;
 use crate::step::{StepOutputs, StepPlan};
 use crate::worker::RankWorker;
 
-/// How long the other ranks may go on after one has failed a step.
+/// How long the other ranks may go on after one has failed a step, or on GPUs has ended it.
 const GRACE: Duration = Duration::from_secs(3);
+/// The same where ranks share processors with everything else.
+const GRACE_OF_THREADS: Duration = Duration::from_secs(20);
 /// How long a rank looks for the next plan without pause, and the engine for the replies to it, where
 /// a step is short and waking a thread would be a part of it that is felt.
 const ATTENTION: Duration = Duration::from_millis(4);
@@ -46,6 +48,8 @@ pub(crate) struct RankGroup {
     ranks: Vec<Rank>,
     replies: Receiver<(usize, Reply)>,
     waiting: Waiting,
+    /// How long the other ranks may go on after one has ended a step: they met in its last sum.
+    grace: Duration,
     /// What the last step took.
     took: Duration,
     /// Between the first rank to begin the last step and the last one.
@@ -110,6 +114,10 @@ impl RankGroup {
             ranks,
             replies,
             waiting,
+            grace: match waiting {
+                Waiting::Asleep => GRACE_OF_THREADS,
+                Waiting::Awake => GRACE,
+            },
             took: Duration::ZERO,
             skew: Duration::ZERO,
             idle: Duration::ZERO,
@@ -140,9 +148,10 @@ impl RankGroup {
         let mut outputs: Vec<Option<StepOutputs>> = vec![None; self.ranks.len()];
         let mut failure = None;
         let mut timings = Vec::with_capacity(self.ranks.len());
-        for _ in 0..self.ranks.len() {
+        for done in 0..self.ranks.len() {
             let reply = match &failure {
-                None => self.reply(begun),
+                None if done == 0 => self.first_reply(begun),
+                None => receive(&self.replies, self.waiting, Some(self.grace)),
                 Some(_) => self.replies.recv_timeout(GRACE),
             };
             if let Ok((_, Reply::Step(timing, _))) = reply {
@@ -160,8 +169,8 @@ impl RankGroup {
                 Ok((rank, Reply::Loaded(_))) => {
                     return Err(StepFailure::Lost(format!("rank {rank} loaded twice")));
                 }
-                Err(_) => {
-                    let cause = failure.map_or("all ranks have ended".into(), |e| e.to_string());
+                Err(silence) => {
+                    let cause = failure.map_or(silence.to_string(), |error| error.to_string());
                     return Err(StepFailure::Lost(format!("not all ranks answer: {cause}")));
                 }
             }
@@ -191,14 +200,14 @@ impl RankGroup {
         self.idle
     }
 
-    /// The next reply to a step: asleep until shortly before the time that the last one took.
-    fn reply(&self, begun: Instant) -> Result<(usize, Reply), RecvTimeoutError> {
+    /// The first reply to a step: asleep until shortly before the time that the last one took.
+    fn first_reply(&self, begun: Instant) -> Result<(usize, Reply), RecvTimeoutError> {
         if self.waiting == Waiting::Asleep {
             return Ok(self.replies.recv()?);
         }
         let due = (self.took * 3 / 4).saturating_sub(begun.elapsed());
         match self.replies.recv_timeout(due) {
-            Err(RecvTimeoutError::Timeout) => receive(&self.replies, self.waiting),
+            Err(RecvTimeoutError::Timeout) => receive(&self.replies, self.waiting, None),
             reply => reply,
         }
     }
@@ -223,8 +232,12 @@ impl RankGroup {
     }
 }
 
-/// The next message.
-fn receive<T>(channel: &Receiver<T>, waiting: Waiting) -> Result<T, RecvTimeoutError> {
+/// The next message, if it comes within `limit`.
+fn receive<T>(
+    channel: &Receiver<T>,
+    waiting: Waiting,
+    limit: Option<Duration>,
+) -> Result<T, RecvTimeoutError> {
     let begun = Instant::now();
     while waiting == Waiting::Awake && begun.elapsed() < ATTENTION {
         match channel.try_recv() {
@@ -233,7 +246,10 @@ fn receive<T>(channel: &Receiver<T>, waiting: Waiting) -> Result<T, RecvTimeoutE
             Err(TryRecvError::Empty) => std::hint::spin_loop(),
         }
     }
-    Ok(channel.recv()?)
+    match limit {
+        None => Ok(channel.recv()?),
+        Some(limit) => channel.recv_timeout(limit),
+    }
 }
 
 /// Rank 0's outputs, if all ranks have the same.
@@ -262,7 +278,7 @@ fn serve<O: Ops>(
     };
     let mut alive = send(Reply::Loaded(Ok(())));
     while alive {
-        let Ok(plan) = receive(&plans, waiting) else {
+        let Ok(plan) = receive(&plans, waiting, None) else {
             return;
         };
         let (begun, idle) = (Instant::now(), worker.idle());
@@ -288,4 +304,52 @@ pub(crate) fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_string());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "panic".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rank without a device, which answers or does not.
+    fn rank(index: usize, answers: bool, replies: &SyncSender<(usize, Reply)>) -> Rank {
+        let (plans, incoming) = sync_channel::<Arc<StepPlan>>(1);
+        let replies = replies.clone();
+        let thread = std::thread::spawn(move || {
+            while incoming.recv().is_ok() {
+                let timing = Timing {
+                    begun: Instant::now(),
+                    idle: Duration::ZERO,
+                };
+                let reply = Reply::Step(timing, Ok(StepOutputs::default()));
+                if answers && replies.send((index, reply)).is_err() {
+                    return;
+                }
+            }
+        });
+        Rank { plans, thread }
+    }
+
+    #[test]
+    fn a_rank_that_stays_away_is_given_up_once_another_has_ended_the_step() {
+        for waiting in [Waiting::Asleep, Waiting::Awake] {
+            for silent in [None, Some(0), Some(1)] {
+                let (reply, replies) = sync_channel(2);
+                let ranks = (0..2).map(|index| rank(index, Some(index) != silent, &reply));
+                let mut group = RankGroup {
+                    ranks: ranks.collect(),
+                    replies,
+                    waiting,
+                    grace: Duration::from_millis(50),
+                    took: Duration::ZERO,
+                    skew: Duration::ZERO,
+                    idle: Duration::ZERO,
+                };
+                match (group.step(StepPlan::default()), silent) {
+                    (Ok(_), None) | (Err(StepFailure::Lost(_)), Some(_)) => {}
+                    (ended, _) => panic!("{waiting:?}, {silent:?} is silent: {ended:?}"),
+                }
+                group.stop();
+            }
+        }
+    }
 }
