@@ -87,6 +87,8 @@ DEVICE unsigned long long shuffle_xor(unsigned long long x, int lanes) {
 DEVICE void fence() { __threadfence(); }
 // Adds one and answers what was there before.
 DEVICE int count_up(int *counter) { return atomicAdd(counter, 1); }
+DEVICE void add_to(unsigned *sum, unsigned x) { atomicAdd(sum, x); }
+DEVICE void add_to(unsigned long long *sum, unsigned long long x) { atomicAdd(sum, x); }
 // Waits until `counter` is at least `count`, and for what was written before it was counted up.
 DEVICE void wait_for_count(const int *counter, int count) {
     int seen;
@@ -97,6 +99,8 @@ DEVICE void wait_for_count(const int *counter, int count) {
 // What another block of this launch has written.
 DEVICE float load_fresh(const float *from) { return __ldcg(from); }
 DEVICE long long load_fresh(const long long *from) { return __ldcg(from); }
+DEVICE unsigned load_fresh(const unsigned *from) { return __ldcg(from); }
+DEVICE unsigned long long load_fresh(const unsigned long long *from) { return __ldcg(from); }
 // Puts `next` in the place of `seen`, if that is still there: of many that try, one is told so.
 DEVICE bool claim(long long *at, long long seen, long long next) {
     unsigned long long *word = reinterpret_cast<unsigned long long *>(at);
@@ -141,6 +145,9 @@ constexpr int LOOKS_PER_CLOCK = 1024;
 
 DEVICE float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned float_to_bits(float x) { return __float_as_uint(x); }
+DEVICE unsigned long long double_to_bits(double x) {
+    return (unsigned long long)__double_as_longlong(x);
+}
 
 DEVICE unsigned round_pair(float lo, float hi) {
     unsigned pair;

@@ -34,6 +34,10 @@ constexpr int CANDIDATES = 64;
 constexpr int TOP_SLICE = 8192;
 constexpr int TOP_GROUPS = 256;
 constexpr int TOP_SLICES = 64;
+// Columns of a slice of a row that tokens are drawn from; digits of a key, and values that one has.
+constexpr int DRAW_SLICE = 4096;
+constexpr int CUT_DIGITS = 5;
+constexpr int CUT_BINS = 2048;
 
 // Most devices of a group.
 constexpr int MOST_RANKS = 8;
@@ -119,7 +123,7 @@ static_assert(sizeof(LargeWriteParams) == 4032, "mirrored in params.rs");
 struct GatherParams {
     const void *from;
     const unsigned *index;
-    const float *drawn;  // what an index with bit DRAWN stands for, or null
+    const float *drawn;  // [rows, 2], what an index with bit DRAWN stands for; or null
     void *out;
     int row_units;   // units of 16 (or 2) bytes per row
     unsigned first;  // subtracted from the index
@@ -350,11 +354,40 @@ struct DrawRow {
 };
 static_assert(sizeof(DrawRow) == 32, "mirrored in params.rs");
 
+// A row that its candidates do not decide, while it is drawn from. Keys are those of keys.cuh.
+struct OpenRow {
+    unsigned long long least;        // key of the last token that is kept
+    unsigned long long chosen;       // digits of it that are found
+    unsigned long long mass_before;  // weight of the tokens ahead of these digits
+    unsigned long long total;        // weight that top-p is a share of, 0 while it is not known
+    unsigned count_before;
+    int arrived;    // blocks that have done their slice
+    int open;       // else the row is decided
+    float largest;  // logit
+};
+static_assert(sizeof(OpenRow) == 48, "mirrored in params.rs");
+
+// The first token of a slice to arrive.
+struct First {
+    unsigned long long arrival;  // bits of an f64
+    unsigned long long token;    // its id, then the bits of its logit
+};
+static_assert(sizeof(First) == 16, "mirrored in params.rs");
+
 struct DrawParams {
     const float *tops;  // [rows, ranks, 2 * CANDIDATES + 1]
     const DrawRow *draws;
-    float *out;  // a token's id per row
+    float *out;           // a token's id and its logit per row
+    const float *logits;  // [rows, width]; the others too null where all rows are decided without
+    OpenRow *open;
+    unsigned long long *masses;  // [rows, CUT_BINS]
+    unsigned *counts;            // [rows, CUT_BINS]
+    First *firsts;               // [rows, slices]
     int ranks;
+    int width;
+    int columns;  // of each row that count
+    int digit;    // of the key, for a cut
+    int by_mass;  // else by count
     int padding;
 };
-static_assert(sizeof(DrawParams) == 32, "mirrored in params.rs");
+static_assert(sizeof(DrawParams) == 88, "mirrored in params.rs");

@@ -8,7 +8,7 @@ constexpr int THREADS = 256;
 template <class Unit>
 DEVICE void gather(const GatherParams &p) {
     unsigned index = p.index[block_x()];
-    if (p.drawn && (index & DRAWN)) index = (unsigned)p.drawn[index ^ DRAWN];
+    if (p.drawn && (index & DRAWN)) index = (unsigned)p.drawn[2 * (index ^ DRAWN)];
     const unsigned row = index - p.first;
     const long long out = (long long)block_x() * p.row_units;
     const long long from = (long long)row * p.row_units;

@@ -100,4 +100,6 @@ kernels! {
     TOP_PARTS = "top" "top_slices" TopParams,
     TOP_ROWS = "top" "top_rows" TopParams,
     DRAW = "draw" "draw_tokens" DrawParams,
+    CUT = "cut" "cut_rows" DrawParams,
+    RACE = "race" "race_rows" DrawParams,
 }

@@ -10,6 +10,7 @@ mod batch;
 mod bench;
 mod buf;
 mod dims;
+mod draw;
 mod driver;
 #[cfg(feature = "emulate")]
 mod emulated;

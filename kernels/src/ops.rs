@@ -7,8 +7,8 @@ use bytemuck::cast_slice_mut;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, DRAWN, Draw, Dtype, GdnDims, GdnRows, GdnStates, Keep,
-    KvDims, MatrixData, NormKind, Ops, Origin, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Dtype, GdnDims,
+    GdnRows, GdnStates, Keep, KvDims, MatrixData, NormKind, Ops, Origin, Result, RopeTable,
 };
 
 use crate::attention::HeadNorms;
@@ -22,15 +22,20 @@ use crate::norm::Norm;
 use crate::params::BLOCK_TOKENS;
 use crate::rank::CudaOps;
 use crate::recorded::Recorded;
-use crate::{attention, gdn, gdn_prefill, norm, rows, top};
+use crate::{attention, draw, gdn, gdn_prefill, norm, rows, top};
 
 #[cfg(feature = "cuda")]
 impl CudaOps {
-    /// [`Ops::draw`] in the way of the last one: nothing is copied, so it can be recorded.
+    /// [`Ops::draw`] with the draws of the last one: nothing is copied, so it can be recorded.
     #[cfg(feature = "cuda")]
-    pub(crate) fn draw_again(&self, tops: &Buf, rows: usize, out: &mut Buf) -> Result<()> {
-        let draws = self.tables.last_draws();
-        top::draw(&*self.driver, self.ranks(), tops, draws, rows, out)
+    pub(crate) fn draw_again(
+        &self,
+        from: &DrawFrom<'_, Buf>,
+        draws: &[Draw],
+        out: &mut Buf,
+    ) -> Result<()> {
+        let (driver, at) = (&*self.driver, self.tables.last_draws());
+        draw::draw(driver, &self.scratch, self.ranks(), from, draws, at, out)
     }
 }
 
@@ -176,7 +181,7 @@ impl Ops for CudaOps {
         let op = "embed_drawn";
         let rows = ids.iter().filter(|id| **id & DRAWN != 0);
         let rows = rows.map(|id| (id ^ DRAWN) as usize + 1).max().unwrap_or(0);
-        let drawn = drawn.float(op, "drawn", rows, 1)?;
+        let drawn = drawn.float(op, "drawn", rows, DRAWN_WIDTH)?;
         let index = self.tables.index(op, ids)?;
         rows::embed(&*self.driver, index, drawn, ids.len(), table, first, out)
     }
@@ -440,9 +445,9 @@ impl Ops for CudaOps {
         top::top(driver, &self.scratch, logits, rows, first, allowed, out)
     }
 
-    fn draw(&self, tops: &Buf, draws: &[Draw], out: &mut Buf) -> Result<()> {
-        let rows = self.tables.draws("draw", draws)?;
-        top::draw(&*self.driver, self.ranks(), tops, rows, draws.len(), out)
+    fn draw(&self, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()> {
+        let (driver, at) = (&*self.driver, self.tables.draws("draw", draws)?);
+        draw::draw(driver, &self.scratch, self.ranks(), from, draws, at, out)
     }
 
     fn reduce_add_rms_norm(

@@ -46,6 +46,14 @@ pub const TOP_SLICE: usize = 8192;
 pub const TOP_GROUPS: usize = 256;
 /// Most slices of a row.
 pub const TOP_SLICES: usize = 64;
+/// Columns of a slice of a row that tokens are drawn from.
+pub const DRAW_SLICE: usize = 4096;
+/// Digits of a key, and values that one has.
+pub const CUT_DIGITS: i32 = 5;
+pub const CUT_BINS: usize = 2048;
+/// Bytes of a row that is drawn from, and of the first token of a slice.
+pub const OPEN_ROW_BYTES: usize = 48;
+pub const FIRST_BYTES: usize = 16;
 const _: () = assert!(volley_ops::CANDIDATES == 64, "mirrored in params.h");
 const _: () = assert!(volley_ops::DRAWN == 1 << 31, "mirrored in params.h");
 
@@ -316,11 +324,20 @@ params! {
         min_p: f32,
         top_k: u32,
     }
-    DrawParams (32) {
+    DrawParams (88) {
         tops: Address,
         draws: Address,
         out: Address,
+        logits: Address,
+        open: Address,
+        masses: Address,
+        counts: Address,
+        firsts: Address,
         ranks: i32,
+        width: i32,
+        columns: i32,
+        digit: i32,
+        by_mass: i32,
         padding: i32,
     }
 }

@@ -1,13 +1,13 @@
-//! The largest logits of rows, and tokens drawn from them.
+//! The largest logits of rows.
 
 use volley_ops::{Result, TOP_WIDTH};
 
 use crate::buf::Buf;
 use crate::dims::check_index;
-use crate::driver::{Address, Driver};
+use crate::driver::Driver;
 use crate::error::in_op;
-use crate::kernel::{DRAW, TOP_PARTS, TOP_ROWS};
-use crate::params::{DrawParams, MOST_RANKS, TOP_GROUPS, TOP_SLICE, TOP_SLICES, TopParams};
+use crate::kernel::{TOP_PARTS, TOP_ROWS};
+use crate::params::{TOP_GROUPS, TOP_SLICE, TOP_SLICES, TopParams};
 use crate::scratch::Scratch;
 
 /// As [`volley_ops::Ops::top`] says; what the slices give lies in the scratch memory.
@@ -54,26 +54,4 @@ pub fn top(
         }
     }
     Ok(())
-}
-
-/// As [`volley_ops::Ops::draw`] says; how, lies at `draws`.
-pub fn draw(
-    driver: &dyn Driver,
-    ranks: usize,
-    tops: &Buf,
-    draws: Address,
-    rows: usize,
-    out: &Buf,
-) -> Result<()> {
-    let op = "draw";
-    check_index(op, "ranks", ranks, MOST_RANKS + 1)?;
-    let params = DrawParams {
-        tops: tops.float(op, "tops", rows, ranks * TOP_WIDTH)?,
-        draws,
-        out: out.float(op, "out", rows, 1)?,
-        ranks: ranks as i32,
-        padding: 0,
-    };
-    // SAFETY: both buffers were checked, and there are as many draws as rows.
-    unsafe { DRAW.launch(driver, [rows, 1, 1], &params) }.map_err(in_op(op))
 }

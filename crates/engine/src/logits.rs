@@ -1,8 +1,8 @@
 use std::borrow::Cow;
 
-use volley_model::{Target, TopRow};
+use volley_model::{Drawn, Target, TopRow};
 use volley_ops::Ops;
-use volley_speculate::{Candidates, Error, Logits};
+use volley_speculate::{Candidates, DrawnToken, Error, Logits};
 
 /// Rows of logits on a rank: candidates on the host, whole rows still on the device.
 pub(crate) struct RankLogits<'a, O: Ops> {
@@ -10,16 +10,25 @@ pub(crate) struct RankLogits<'a, O: Ops> {
     target: &'a mut Target<O>,
     /// Of all rows that the device holds.
     top: &'a [TopRow],
+    /// Tokens that it drew from them, or none.
+    drawn: &'a [Drawn],
     /// Row of the device that is row 0 here.
     first: usize,
 }
 
 impl<'a, O: Ops> RankLogits<'a, O> {
-    pub fn new(ops: &'a O, target: &'a mut Target<O>, top: &'a [TopRow], first: usize) -> Self {
+    pub fn new(
+        ops: &'a O,
+        target: &'a mut Target<O>,
+        top: &'a [TopRow],
+        drawn: &'a [Drawn],
+        first: usize,
+    ) -> Self {
         Self {
             ops,
             target,
             top,
+            drawn,
             first,
         }
     }
@@ -34,6 +43,11 @@ impl<O: Ops> Logits for RankLogits<'_, O> {
             log_sum_exp: row.log_sum_exp,
             complete: row.complete(),
         })
+    }
+
+    fn drawn(&self, row: usize) -> Option<DrawnToken> {
+        let &Drawn { token, logit } = self.drawn.get(self.first + row)?;
+        Some(DrawnToken { token, logit })
     }
 
     /// All ranks hold the same candidates, so all of them come here, or none.

@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use crate::ranks::{RankGroup, StepFailure};
 use crate::step::{DecodeStep, Entry, PrefillChunk, StepPlan};
 use crate::{EngineError, EngineOptions, Request, Sources};
-use volley_speculate::{DraftPlan, TreeShape};
+use volley_speculate::{DraftPlan, SamplingParams, TreeShape};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,15 +81,17 @@ impl Meter {
         self.layout.scheduler.drafts.max_drafts
     }
 
-    /// Runs prompts of random tokens, then steps; greedy. `tell` is called after every step.
+    /// Runs prompts of random tokens, then steps, sampled so, each sequence with a seed of its own.
+    /// `tell` is called after every step.
     pub fn measure(
         &mut self,
         case: MeterCase,
+        sampling: &SamplingParams,
         tell: &mut dyn FnMut(),
     ) -> Result<Metered, EngineError> {
         self.check(case)?;
         let begun = Instant::now();
-        for plan in self.prompts(case) {
+        for plan in self.prompts(case, sampling) {
             self.step(plan)?;
             tell();
         }
@@ -196,16 +198,21 @@ impl Meter {
     }
 
     /// Plans that compute the prompts, chunk by chunk.
-    fn prompts(&self, case: MeterCase) -> Vec<StepPlan> {
+    fn prompts(&self, case: MeterCase, sampling: &SamplingParams) -> Vec<StepPlan> {
         let allowed = self.layout.sampling.allowed as u64;
-        let entry = |slot: usize| Entry {
-            slot,
-            request: Some(Request::new(
-                random(slot as u64, case.context, allowed),
-                usize::MAX / 2,
-            )),
-            method: None,
-            from: None,
+        let entry = |slot: usize| {
+            let prompt = random(slot as u64, case.context, allowed);
+            let mut request = Request::new(prompt, usize::MAX / 2);
+            request.sampling = SamplingParams {
+                seed: slot as u64,
+                ..sampling.clone()
+            };
+            Entry {
+                slot,
+                request: Some(request),
+                method: None,
+                from: None,
+            }
         };
         let mut plans = vec![StepPlan {
             enter: (0..case.sequences).map(entry).collect(),

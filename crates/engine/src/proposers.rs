@@ -4,7 +4,7 @@ mod drafters;
 mod mtp;
 
 use volley_model::{Drafter, Target};
-use volley_ops::{Batch, CANDIDATES, DRAWN, Draw, Ops, Segment};
+use volley_ops::{Batch, DRAWN, Ops, Segment};
 use volley_speculate::{
     DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, TreeShape, draft_chain,
     draft_tree,
@@ -15,7 +15,7 @@ pub(crate) use mtp::MtpProposer;
 
 use crate::EngineError;
 use crate::logits::RankLogits;
-use crate::sequence::Sampling;
+use crate::sequence::{Sampling, draw_at};
 
 /// A rank's target and the rows of its last pass.
 pub(crate) struct TargetRank<O: Ops> {
@@ -106,7 +106,7 @@ impl<O: Ops> DflashProposer<O> {
         for (d, proposal) in sequences.iter().zip(&mut proposals) {
             if wants_block(d) {
                 let first = draws.len();
-                draws.extend((0..blocks.depth).map(|row| draw_at(d, row)));
+                draws.extend((0..blocks.depth).map(|row| draw_at(d.sampling, d.past + 1 + row)));
                 let rows = first..first + depth(d.plan).min(blocks.depth);
                 proposal.tokens = rows.map(|row| DRAWN | row as u32).collect();
             }
@@ -135,7 +135,7 @@ impl<O: Ops> DflashProposer<O> {
             if !wants_block(d) {
                 continue;
             }
-            let logits = &mut RankLogits::new(ops, target, &top, first);
+            let logits = &mut RankLogits::new(ops, target, &top, &[], first);
             first += blocks.depth;
             match self.drafts(logits, blocks.depth, d) {
                 Ok(drafts) => *proposal = drafts,
@@ -179,19 +179,6 @@ impl<O: Ops> DflashProposer<O> {
 
 fn wants_block(drafting: &Drafting<'_>) -> bool {
     matches!(drafting.plan, DraftPlan::Chain { .. } | DraftPlan::Tree(_))
-}
-
-/// How the draft of a row of the block is drawn, as the target draws at its position.
-fn draw_at(drafting: &Drafting<'_>, row: usize) -> Draw {
-    let sampling = drafting.sampling;
-    Draw {
-        temperature: sampling.temperature,
-        top_k: u32::try_from(sampling.top_k).unwrap_or(u32::MAX),
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        seed: sampling.seed,
-        position: (drafting.past + 1 + row) as u64,
-    }
 }
 
 /// Rows of a block that a plan looks at.
@@ -271,9 +258,10 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
     }
 
     /// The drafter always runs its full block, as it was trained (dflash 2.5); the plan bounds
-    /// what is verified. Sequences that want no block get no drafts. Where nobody has to see the
-    /// drafts before they are verified, the device draws them, and nothing is waited for: under
-    /// [`Rule::Match`] they are what the host would have drawn, or as good.
+    /// what is verified. Sequences that want no block get no drafts. Chains under [`Rule::Match`] that
+    /// nobody has to see before they are verified are drawn by the device, and nothing is waited for.
+    /// Trees, penalties, bias and [`Rule::Residual`] are the host's, which reads whole rows where
+    /// candidates do not decide.
     fn propose(
         &mut self,
         rank: &mut TargetRank<O>,
@@ -284,7 +272,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         };
         let unseen = |d: &Drafting<'_>| {
             let chain = matches!(d.plan, DraftPlan::Chain { .. });
-            chain && d.free && d.sampling.draws_from(CANDIDATES)
+            chain && d.free && d.sampling.leaves_logits()
         };
         let mut blocked = sequences.iter().filter(|d| wants_block(d));
         match self.sampling.rule == Rule::Match && blocked.all(unseen) {

@@ -1,8 +1,9 @@
 use std::ops::Range;
 
+use volley_ops::Draw;
 use volley_speculate::{
-    Commit, End, History, Logits, Proposal, Rule, TreeOrder, constrained_of, cut, logprob_of,
-    sample, verify,
+    Commit, End, History, Logits, Proposal, Rule, SamplingParams, TreeOrder, constrained_of, cut,
+    logprob_of, sample, verify,
 };
 
 use crate::control::Controller;
@@ -18,6 +19,18 @@ pub(crate) struct Sampling {
     pub order: TreeOrder,
     /// Ids at or above are never sampled.
     pub allowed: usize,
+}
+
+/// How [`sample`] takes the token at a position, given parameters that leave the logits alone.
+pub(crate) fn draw_at(params: &SamplingParams, position: usize) -> Draw {
+    Draw {
+        temperature: params.temperature,
+        top_k: u32::try_from(params.top_k).unwrap_or(u32::MAX),
+        top_p: params.top_p,
+        min_p: params.min_p,
+        seed: params.seed,
+        position: position as u64,
+    }
 }
 
 /// What a rank keeps of one sequence between steps.
@@ -51,6 +64,18 @@ impl Sequence {
         let prompt = self.request.prompt.iter();
         let text = prompt.chain(self.history.output());
         text.copied().skip(range.start).take(range.len()).collect()
+    }
+
+    /// How the device is to draw the token at a position from all of its row: only where candidates may
+    /// not decide it, and neither a rule nor bias or penalties, which the host knows, may.
+    pub fn draw(&self, position: usize, rule: Rule) -> Option<Draw> {
+        let params = &self.request.sampling;
+        let draw = draw_at(params, position);
+        let drawn = rule == Rule::Match
+            && params.leaves_logits()
+            && !self.controller.constrained()
+            && !draw.of_candidates();
+        drawn.then_some(draw)
     }
 
     /// Chooses the token behind the prompt from the logits of its last row, row 0.

@@ -197,7 +197,9 @@ impl<O: Ops> Drafter<O> {
         self.block(ops, target, anchors, batch)?;
         let rows = self.predictions(batch, depth);
         let hidden = self.stream.normed();
-        target.vocabulary().draw(ops, hidden, &rows, allowed, draws)
+        target
+            .vocabulary()
+            .draft(ops, hidden, &rows, allowed, draws)
     }
 
     /// As [`Drafter::draft`], all f32 logits of all positions:

@@ -1,60 +1,18 @@
-use volley_ops::{CANDIDATES, DRAWN, Draw, Dtype, Ops, TOP_WIDTH};
+use volley_ops::{DRAWN, DRAWN_WIDTH, Draw, Dtype, Ops};
 
+use crate::logit_rows::LogitRows;
 use crate::weights::Scope;
-use crate::{Result, Shard, check};
+use crate::{Drawn, Result, Shard, TopRow, check};
 
-/// The likeliest allowed tokens of a row of logits, the same on every rank.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TopRow {
-    /// Token ids: logit descending, ties by lowest id; at most [`CANDIDATES`].
-    pub ids: Vec<u32>,
-    /// Their logits.
-    pub logits: Vec<f32>,
-    /// Log of the summed exponentials of all allowed logits; NaN when one of them is NaN or
-    /// positive infinity, negative infinity when there is none.
-    pub log_sum_exp: f64,
-}
-
-impl TopRow {
-    /// From the ranks' rows of [`Ops::top`], side by side.
-    fn merge(parts: &[f32]) -> Self {
-        let mut ranked = Vec::with_capacity(CANDIDATES);
-        let mut sums = Vec::new();
-        for part in parts.chunks_exact(TOP_WIDTH) {
-            let (logits, rest) = part.split_at(CANDIDATES);
-            let (ids, sum) = rest.split_at(CANDIDATES);
-            let some = logits
-                .iter()
-                .zip(ids)
-                .take_while(|(l, _)| **l > f32::NEG_INFINITY);
-            ranked.extend(some.map(|(&logit, &id)| (logit + 0.0, id as u32)));
-            sums.push(f64::from(logits[0]) + f64::from(sum[0]));
-        }
-        if parts.len() > TOP_WIDTH {
-            ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-            ranked.truncate(CANDIDATES);
-        }
-        // A rank without any logit has negative infinity twice.
-        let largest = ranked.first().map_or(0.0, |&(logit, _)| f64::from(logit));
-        let sum: f64 = sums.iter().map(|sum| (sum - largest).exp()).sum();
-        let (logits, ids) = ranked.into_iter().unzip();
-        Self {
-            ids,
-            logits,
-            log_sum_exp: largest + sum.ln(),
-        }
-    }
-
-    /// Whether no other allowed token has a logit above negative infinity.
-    pub fn complete(&self) -> bool {
-        self.ids.len() < CANDIDATES
-    }
-}
-
-/// The rows of as many ranks, side by side.
-fn merge(values: &[f32], ranks: usize) -> Vec<TopRow> {
-    let rows = values.chunks_exact(ranks * TOP_WIDTH);
-    rows.map(TopRow::merge).collect()
+/// What a pass says about the tokens behind its rows.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The likeliest tokens of each row.
+    pub tops: Vec<TopRow>,
+    /// The token that was drawn from each row; empty where none were asked for.
+    pub drawn: Vec<Drawn>,
+    /// Drafts that were drawn before the pass and not handed out yet, by their rows.
+    pub drafts: Vec<u32>,
 }
 
 /// The embedding table and the output head, both split by vocabulary rows (qwen35 section 4).
@@ -66,22 +24,12 @@ pub(crate) struct Vocabulary<O: Ops> {
     /// Rows whose logits are held at a time.
     rows: usize,
     input: O::Buf,
-    share: O::Buf,
-    top: O::Buf,
-    /// Tokens that the device drew, and how many of them.
-    drawn: O::Buf,
-    draws: usize,
-    /// Rows that `share` holds for [`Vocabulary::row`].
-    held: usize,
-    gathered: Option<Gathered<O>>,
-}
-
-/// What several ranks put together.
-struct Gathered<O: Ops> {
-    /// One row of this rank's share, and of the whole.
-    share: O::Buf,
-    whole: O::Buf,
-    tops: O::Buf,
+    logits: LogitRows<O>,
+    /// Tokens that were drawn from the logits of a pass.
+    chosen: O::Buf,
+    /// Drafts that were drawn, and how many of them.
+    drafts: O::Buf,
+    drafted: usize,
 }
 
 impl<O: Ops> Vocabulary<O> {
@@ -109,19 +57,10 @@ impl<O: Ops> Vocabulary<O> {
             first: ids.start as u32,
             rows,
             input: ops.alloc(rows, hidden, Dtype::Activation)?,
-            share: float(rows, ids.len())?,
-            top: float(rows, TOP_WIDTH)?,
-            drawn: float(rows, 1)?,
-            draws: 0,
-            held: 0,
-            gathered: match shard.ranks {
-                1 => None,
-                ranks => Some(Gathered {
-                    share: float(1, ids.len())?,
-                    whole: float(1, vocab)?,
-                    tops: float(rows, ranks * TOP_WIDTH)?,
-                }),
-            },
+            logits: LogitRows::new(ops, rows, vocab, shard)?,
+            chosen: float(rows, DRAWN_WIDTH)?,
+            drafts: float(rows, DRAWN_WIDTH)?,
+            drafted: 0,
         })
     }
 
@@ -130,11 +69,11 @@ impl<O: Ops> Vocabulary<O> {
         let drawn = |id: &&u32| **id & DRAWN != 0;
         match ids.iter().filter(drawn).map(|id| id ^ DRAWN).max() {
             None => ops.embed(ids, &self.table, self.first, out)?,
-            Some(row) if (row as usize) < self.draws => {
-                ops.embed_drawn(ids, &self.drawn, &self.table, self.first, out)?;
+            Some(row) if (row as usize) < self.drafted => {
+                ops.embed_drawn(ids, &self.drafts, &self.table, self.first, out)?;
             }
             Some(row) => {
-                let expected = format!("below the {} that were drawn", self.draws);
+                let expected = format!("below the {} that were drawn", self.drafted);
                 return Err(check::error("embed", "drawn row", expected, row));
             }
         }
@@ -146,13 +85,8 @@ impl<O: Ops> Vocabulary<O> {
         let mut logits = Vec::new();
         for rows in rows.chunks(self.rows) {
             self.project(ops, x, rows)?;
-            match self.gathered {
-                None => logits.extend(ops.read(&self.share, 0..rows.len())?),
-                Some(_) => {
-                    for row in 0..rows.len() {
-                        logits.extend(self.row(ops, row)?);
-                    }
-                }
+            for row in 0..rows.len() {
+                logits.extend(self.row(ops, row)?);
             }
         }
         Ok(logits)
@@ -167,28 +101,40 @@ impl<O: Ops> Vocabulary<O> {
         allowed: usize,
     ) -> Result<Vec<TopRow>> {
         self.rank(ops, x, rows, allowed)?;
-        Ok(merge(&ops.read(self.tops(), 0..rows.len())?, ops.ranks()))
+        let tops = ops.read(self.logits.tops(), 0..rows.len())?;
+        Ok(TopRow::read(&tops, ops.ranks()))
     }
 
-    /// As [`Vocabulary::candidates`], and the tokens of the last [`Vocabulary::draw`], unless they
-    /// have been read.
+    /// Likeliest tokens of rows of `x`, a token drawn from each if there are `draws`, and what
+    /// [`Vocabulary::draft`] drew last, unless it was handed out.
     pub(crate) fn outcome(
         &mut self,
         ops: &O,
         x: &O::Buf,
         rows: &[u32],
         allowed: usize,
-    ) -> Result<(Vec<TopRow>, Vec<u32>)> {
+        draws: &[Draw],
+    ) -> Result<Outcome> {
         self.rank(ops, x, rows, allowed)?;
-        let drawn = (&self.drawn, 0..self.draws);
-        let parts = ops.read_each(&[(self.tops(), 0..rows.len()), drawn])?;
-        self.draws = 0;
-        let tops = merge(&parts[0], ops.ranks());
-        Ok((tops, parts[1].iter().map(|&id| id as u32).collect()))
+        if !draws.is_empty() {
+            self.logits.draw(ops, allowed, draws, &mut self.chosen)?;
+        }
+        let parts = ops.read_each(&[
+            (self.logits.tops(), 0..rows.len()),
+            (&self.chosen, 0..draws.len()),
+            (&self.drafts, 0..self.drafted),
+        ])?;
+        self.drafted = 0;
+        let drafts = Drawn::read(&parts[2]);
+        Ok(Outcome {
+            tops: TopRow::read(&parts[0], ops.ranks()),
+            drawn: Drawn::read(&parts[1]),
+            drafts: drafts.iter().map(|drawn| drawn.token).collect(),
+        })
     }
 
     /// Draws a token from each of the rows of `x` and leaves it on the device.
-    pub(crate) fn draw(
+    pub(crate) fn draft(
         &mut self,
         ops: &O,
         x: &O::Buf,
@@ -196,27 +142,16 @@ impl<O: Ops> Vocabulary<O> {
         allowed: usize,
         draws: &[Draw],
     ) -> Result<()> {
-        self.draws = 0;
-        if draws.len() != rows.len() {
-            let expected = format!("{}, one per row", rows.len());
-            return Err(check::error("draw", "draws", expected, draws.len()));
-        }
+        self.drafted = 0;
         self.rank(ops, x, rows, allowed)?;
-        let Self {
-            gathered,
-            top,
-            drawn,
-            ..
-        } = self;
-        let tops = gathered.as_ref().map_or(&*top, |gathered| &gathered.tops);
-        ops.draw(tops, draws, drawn)?;
-        self.draws = draws.len();
+        self.logits.draw(ops, allowed, draws, &mut self.drafts)?;
+        self.drafted = draws.len();
         Ok(())
     }
 
-    /// As [`Vocabulary::draw`], behind what is drawn already; comes to the first of the new rows.
+    /// As [`Vocabulary::draft`], behind what is drawn already; comes to the first of the new rows.
     /// Later calls of a chain have no more rows than the first one.
-    pub(crate) fn draw_more(
+    pub(crate) fn draft_more(
         &mut self,
         ops: &O,
         x: &O::Buf,
@@ -225,22 +160,22 @@ impl<O: Ops> Vocabulary<O> {
         draws: &[Draw],
     ) -> Result<usize> {
         // The operation begins at row 0: what is kept lies behind its rows.
-        let (count, first) = (rows.len(), self.draws.max(rows.len()));
+        let (count, first) = (rows.len(), self.drafted.max(rows.len()));
         if first + count > self.rows {
             let expected = format!("at most {} in all", self.rows);
             return Err(check::error("draw", "draws", expected, first + count));
         }
-        self.draw(ops, x, rows, allowed, draws)?;
+        self.draft(ops, x, rows, allowed, draws)?;
         for row in 0..count {
-            ops.copy_row(&mut self.drawn, row, first + row)?;
+            ops.copy_row(&mut self.drafts, row, first + row)?;
         }
-        self.draws = first + count;
+        self.drafted = first + count;
         Ok(first)
     }
 
-    /// Whether there are drawn tokens that were not read yet.
-    pub(crate) fn has_drawn(&self) -> bool {
-        self.draws > 0
+    /// Whether there are drafts that were drawn and not handed out yet.
+    pub(crate) fn has_drafted(&self) -> bool {
+        self.drafted > 0
     }
 
     /// Finds the likeliest tokens of rows of `x`, of all ranks.
@@ -250,37 +185,17 @@ impl<O: Ops> Vocabulary<O> {
             return Err(check::error("candidates", "rows", expected, rows.len()));
         }
         self.project(ops, x, rows)?;
-        let n = rows.len();
-        ops.top(&self.share, n, self.first, allowed as u32, &mut self.top)?;
-        match &mut self.gathered {
-            None => Ok(()),
-            Some(gathered) => Ok(ops.all_gather(&self.top, n, &mut gathered.tops)?),
-        }
-    }
-
-    /// What [`Vocabulary::rank`] found.
-    fn tops(&self) -> &O::Buf {
-        let gathered = self.gathered.as_ref();
-        gathered.map_or(&self.top, |gathered| &gathered.tops)
+        self.logits.rank(ops, allowed)
     }
 
     /// All logits of a row that was last projected.
     pub(crate) fn row(&mut self, ops: &O, row: usize) -> Result<Vec<f32>> {
-        if row >= self.held {
-            let expected = format!("below the {} that are held", self.held);
-            return Err(check::error("logit_row", "row", expected, row));
-        }
-        let Some(Gathered { share, whole, .. }) = &mut self.gathered else {
-            return Ok(ops.read(&self.share, row..row + 1)?);
-        };
-        ops.gather(&self.share, &[row as u32], share)?;
-        ops.all_gather(share, 1, whole)?;
-        Ok(ops.read(whole, 0..1)?)
+        self.logits.row(ops, row)
     }
 
     /// This rank's share of the logits of rows of `x`.
     fn project(&mut self, ops: &O, x: &O::Buf, rows: &[u32]) -> Result<()> {
-        self.held = 0;
+        self.logits.held = 0;
         let head = self.head.as_ref().unwrap_or(&self.table);
         let input = match rows.iter().zip(0..).all(|(row, i)| *row == i) {
             // The first rows, as they lie.
@@ -290,8 +205,8 @@ impl<O: Ops> Vocabulary<O> {
                 &self.input
             }
         };
-        ops.linear(input, rows.len(), head, &mut self.share)?;
-        self.held = rows.len();
+        ops.linear(input, rows.len(), head, &mut self.logits.share)?;
+        self.logits.held = rows.len();
         Ok(())
     }
 }

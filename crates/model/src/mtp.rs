@@ -227,7 +227,7 @@ impl<O: Ops> Mtp<O> {
                 ));
             }
         };
-        target.vocabulary().draw_more(ops, x, rows, allowed, draws)
+        target.vocabulary().draft_more(ops, x, rows, allowed, draws)
     }
 
     /// Width of the hidden states.

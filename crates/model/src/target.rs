@@ -1,7 +1,7 @@
-use volley_ops::{Batch, DRAWN, Dtype, Keep, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, DRAWN, Draw, Dtype, Keep, NormKind, Ops, RopeTable};
 
 use crate::checkpoint::Checkpoint;
-use crate::head::Vocabulary;
+use crate::head::{Outcome, Vocabulary};
 use crate::layers::{
     Attention, AttentionPlan, AttentionScratch, Gdn, GdnScratch, Layer, Mixer, Mlp, MlpScratch,
     Mode, Pass, Scratch, Stream,
@@ -205,22 +205,23 @@ impl<O: Ops> Target<O> {
         self.vocabulary.candidates(ops, hidden, rows, allowed)
     }
 
-    /// Whether tokens were drawn that [`Target::outcome`] has not handed out.
-    pub fn has_drawn(&self) -> bool {
-        self.vocabulary.has_drawn()
+    /// Whether drafts were drawn that [`Target::outcome`] has not handed out.
+    pub fn has_drafted(&self) -> bool {
+        self.vocabulary.has_drafted()
     }
 
-    /// As [`Target::candidates`], and the tokens that [`crate::Drafter::draw`] drew last, by its rows;
-    /// they are handed out once.
+    /// As [`Target::candidates`]; with `draws`, one per row, the device draws a token from each row,
+    /// too. Hands out what [`crate::Drafter::draw`] or [`crate::Mtp::draw`] drew last, once.
     pub fn outcome(
         &mut self,
         ops: &O,
         rows: &[u32],
         allowed: usize,
-    ) -> Result<(Vec<TopRow>, Vec<u32>)> {
+        draws: &[Draw],
+    ) -> Result<Outcome> {
         check::rows("Target::outcome", rows, self.rows)?;
         let hidden = self.stream.normed();
-        self.vocabulary.outcome(ops, hidden, rows, allowed)
+        self.vocabulary.outcome(ops, hidden, rows, allowed, draws)
     }
 
     /// All f32 logits of row `row` of the last [`Target::candidates`] or [`crate::Drafter::draft`],

@@ -1,18 +1,43 @@
-//! Tokens drawn from candidates.
+//! Tokens drawn from rows of logits.
+
+use std::cmp::Ordering;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use volley_ops::{CANDIDATES, DRAWN, Draw, Result, TOP_WIDTH};
+use volley_ops::{CANDIDATES, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Result, TOP_WIDTH};
 
-use crate::buf::{Buf, check_index};
+use crate::buf::{Buf, check, check_index};
 
 /// As [`volley_ops::Ops::draw`] says, for this many ranks.
-pub fn draw(ranks: usize, tops: &Buf, draws: &[Draw], out: &mut Buf) -> Result<()> {
+pub fn draw(ranks: usize, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()> {
     let (op, width) = ("draw", ranks * TOP_WIDTH);
-    let tops = tops.view(op, "tops", draws.len(), width)?;
-    let out = out.view_mut(op, "out", draws.len(), 1)?;
-    for ((tops, draw), out) in tops.chunks_exact(width).zip(draws).zip(out) {
-        *out = choose(&Candidates::new(tops), draw) as f32;
+    let rows = from.first + draws.len();
+    let tops = from.tops.view(op, "tops", rows, width)?;
+    let whole = match from.whole {
+        Some(whole) => Some((
+            whole.view(op, "whole", draws.len(), whole.width())?,
+            whole.width(),
+        )),
+        None => {
+            let open = draws.iter().filter(|draw| !draw.of_candidates()).count();
+            check(op, "draws that need whole rows", open, 0)?;
+            None
+        }
+    };
+    let out = out.view_mut(op, "out", rows, DRAWN_WIDTH)?;
+    let out = &mut out[from.first * DRAWN_WIDTH..];
+    for (row, (out, draw)) in out.chunks_exact_mut(DRAWN_WIDTH).zip(draws).enumerate() {
+        let (logit, id) = match whole {
+            Some((logits, width)) if !draw.of_candidates() => {
+                let row = &logits[row * width..][..width.min(from.allowed as usize)];
+                choose(tokens(row.iter().copied().zip(0..)), draw)
+            }
+            _ => choose(
+                candidates(&tops[(from.first + row) * width..][..width]),
+                draw,
+            ),
+        };
+        out.copy_from_slice(&[id as f32, logit]);
     }
     Ok(())
 }
@@ -20,98 +45,111 @@ pub fn draw(ranks: usize, tops: &Buf, draws: &[Draw], out: &mut Buf) -> Result<(
 /// Ids with those that were drawn in their places.
 pub fn known(ids: &[u32], drawn: &Buf) -> Result<Vec<u32>> {
     let op = "embed_drawn";
-    let drawn = drawn.all(op, "drawn", 1)?;
+    let drawn = drawn.all(op, "drawn", DRAWN_WIDTH)?;
     let known = |&id: &u32| match id & DRAWN {
         0 => Ok(id),
         _ => {
             let row = (id ^ DRAWN) as usize;
-            check_index(op, "drawn row", row, drawn.len())?;
-            Ok(drawn[row] as u32)
+            check_index(op, "drawn row", row, drawn.len() / DRAWN_WIDTH)?;
+            Ok(drawn[row * DRAWN_WIDTH] as u32)
         }
     };
     ids.iter().map(known).collect()
 }
 
-/// The candidates of a row, all ranks together.
-struct Candidates {
-    /// Logits and ids by rank.
-    ranked: Vec<(f32, u32)>,
-    /// Sum of the exponentials of all logits, less the largest.
-    all: f64,
+/// A token that may be drawn.
+#[derive(Clone, Copy)]
+struct Token {
+    id: u32,
+    logit: f32,
+    /// Probability up to a common factor; the largest is 1.
+    weight: f64,
 }
 
-impl Candidates {
-    fn new(tops: &[f32]) -> Self {
-        let mut ranked = Vec::new();
-        let mut sums = Vec::new();
-        for top in tops.chunks_exact(TOP_WIDTH) {
-            let (logits, rest) = top.split_at(CANDIDATES);
-            let pairs = logits.iter().zip(rest);
-            let some = pairs.filter(|(logit, _)| **logit > f32::NEG_INFINITY);
-            ranked.extend(some.map(|(&logit, &id)| (logit + 0.0, id as u32)));
-            sums.push(f64::from(logits[0]) + f64::from(rest[CANDIDATES]));
-        }
-        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        ranked.truncate(CANDIDATES);
-        let largest = ranked.first().map_or(0.0, |&(logit, _)| f64::from(logit));
-        let all = sums.iter().map(|sum| (sum - largest).exp()).sum();
-        Self { ranked, all }
-    }
+/// The candidates of a row, all ranks together, by id.
+fn candidates(tops: &[f32]) -> Vec<Token> {
+    let pairs = tops.chunks_exact(TOP_WIDTH).flat_map(|top| {
+        let (logits, rest) = top.split_at(CANDIDATES);
+        let ids = rest.iter().map(|id| *id as u32);
+        logits.iter().copied().zip(ids)
+    });
+    let mut tokens = tokens(pairs);
+    keep_likeliest(&mut tokens, |rank, _| rank < CANDIDATES);
+    tokens
 }
 
-fn choose(candidates: &Candidates, draw: &Draw) -> u32 {
-    let ranked = &candidates.ranked;
-    let Some(&(largest, likeliest)) = ranked.first() else {
-        return 0;
+/// Those that have a logit, not yet weighed.
+fn tokens(pairs: impl Iterator<Item = (f32, u32)>) -> Vec<Token> {
+    let some = pairs.filter(|(logit, _)| *logit > f32::NEG_INFINITY);
+    some.map(|(logit, id)| Token {
+        id,
+        logit: logit + 0.0,
+        weight: 0.0,
+    })
+    .collect()
+}
+
+/// The likeliest first, ties by lowest id.
+fn by_rank(a: &Token, b: &Token) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
+}
+
+/// Keeps the likeliest as long as `keeps` says so of a rank and its token; leaves them by id.
+fn keep_likeliest(tokens: &mut Vec<Token>, mut keeps: impl FnMut(usize, &Token) -> bool) {
+    tokens.sort_unstable_by(by_rank);
+    let end = (0..tokens.len()).find(|&rank| !keeps(rank, &tokens[rank]));
+    tokens.truncate(end.unwrap_or(tokens.len()));
+    tokens.sort_unstable_by_key(|token| token.id);
+}
+
+/// Logit and id of the token that is drawn among these, given by id.
+fn choose(mut tokens: Vec<Token>, draw: &Draw) -> (f32, u32) {
+    let Some(&likeliest) = tokens.iter().min_by(|a, b| by_rank(a, b)) else {
+        return (f32::NEG_INFINITY, 0);
     };
     if draw.temperature == 0.0 {
-        return likeliest;
+        return (likeliest.logit, likeliest.id);
     }
-    let power = 1.0 / f64::from(draw.temperature);
-    let below = |logit: f32| f64::from(logit) - f64::from(largest);
-    let weights: Vec<f64> = ranked.iter().map(|c| (below(c.0) * power).exp()).collect();
-    let kept = kept(&weights, candidates, power, draw);
-    let total: f64 = weights[..kept].iter().sum();
-    let mut noise = Noise::new(draw);
-    let arrivals = weights[..kept]
-        .iter()
-        .zip(ranked)
-        .map(|(weight, &(_, id))| {
-            let share = f64::from((weight / total) as f32);
-            (-noise.uniform(id).ln() / share, id)
+    if draw.top_k > 0 {
+        keep_likeliest(&mut tokens, |rank, _| rank < draw.top_k as usize);
+    }
+    for token in &mut tokens {
+        let below = f64::from(token.logit) - f64::from(likeliest.logit);
+        token.weight = (below / f64::from(draw.temperature)).exp();
+    }
+    let total = |tokens: &[Token]| tokens.iter().map(|token| token.weight).sum::<f64>();
+    if draw.top_p < 1.0 {
+        let total = total(&tokens);
+        let mut before = 0.0;
+        keep_likeliest(&mut tokens, |rank, token| {
+            let keeps = rank == 0 || ((before / total) as f32) < draw.top_p;
+            before += token.weight;
+            keeps
         });
-    let first = arrivals.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    first.map_or(likeliest, |(_, id)| id)
-}
-
-/// How many of the likeliest the filters leave.
-fn kept(weights: &[f64], candidates: &Candidates, power: f64, draw: &Draw) -> usize {
-    let mut kept = weights.len();
-    let mut rest = 0.0;
-    if (1..=kept).contains(&(draw.top_k as usize)) {
-        kept = draw.top_k as usize;
-    } else if kept == CANDIDATES {
-        // Of the others only the sum at temperature 1 is known; below it, at most this is left.
-        let known = candidates.ranked.iter();
-        let largest = f64::from(candidates.ranked[0].0);
-        let known: f64 = known.map(|c| (f64::from(c.0) - largest).exp()).sum();
-        let floor = f64::from(candidates.ranked[kept - 1].0) - largest;
-        rest = (candidates.all - known).max(0.0) * (floor * (power - 1.0).max(0.0)).exp();
     }
-    let total = weights[..kept].iter().sum::<f64>() + rest;
-    let mut before = 0.0;
-    for (rank, weight) in weights[..kept].iter().enumerate() {
-        let ends = rank > 0 && draw.top_p < 1.0 && (before / total) as f32 >= draw.top_p;
-        if ends || (*weight as f32) < draw.min_p {
-            return rank.max(1);
+    tokens.retain(|token| token.weight as f32 >= draw.min_p);
+    let total = total(&tokens);
+    let mut noise = Noise::new(draw);
+    let (mut first, mut soonest) = (likeliest, f64::INFINITY);
+    for token in tokens {
+        let share = f64::from((token.weight / total) as f32);
+        let arrival = -noise.uniform(token.id).ln() / share;
+        if arrival < soonest {
+            (first, soonest) = (token, arrival);
         }
-        before += weight;
     }
-    kept
+    (first.logit, first.id)
 }
 
 /// ChaCha with eight rounds: the seed is the key, the position the nonce, the token the counter.
-struct Noise(ChaCha8Rng);
+struct Noise {
+    generator: ChaCha8Rng,
+    /// Token that it stands at.
+    next: u32,
+}
+
+/// Going on to a token this near is cheaper than seeking it, which makes the noise of 32.
+const NEAR: u32 = 32;
 
 impl Noise {
     fn new(draw: &Draw) -> Self {
@@ -119,13 +157,17 @@ impl Noise {
         key[..8].copy_from_slice(&draw.seed.to_le_bytes());
         let mut generator = ChaCha8Rng::from_seed(key);
         generator.set_stream(draw.position);
-        Self(generator)
+        Self { generator, next: 0 }
     }
 
     /// In (0, 1).
     fn uniform(&mut self, token: u32) -> f64 {
-        self.0.set_word_pos(2 * u128::from(token));
-        ((self.0.next_u64() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
+        match token.checked_sub(self.next) {
+            Some(ahead) if ahead <= NEAR => (0..ahead).for_each(|_| _ = self.generator.next_u64()),
+            _ => self.generator.set_word_pos(2 * u128::from(token)),
+        }
+        self.next = token + 1;
+        ((self.generator.next_u64() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
     }
 }
 
@@ -138,11 +180,9 @@ mod tests {
     fn noise_is_that_of_sampling() {
         let draw = Draw {
             temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
             seed: 42,
             position: 7,
+            ..Draw::GREEDY
         };
         let mut noise = Noise::new(&draw);
         let values = [noise.uniform(0), noise.uniform(1000)];

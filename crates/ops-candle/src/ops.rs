@@ -2,8 +2,8 @@ use std::ops::Range;
 
 use candle_core::Device;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Draw, Dtype, GdnDims, GdnRows, Keep, KvDims, NormKind,
-    Ops, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, GdnDims, GdnRows, Keep, KvDims,
+    NormKind, Ops, Result, RopeTable,
 };
 
 use crate::attention::attention;
@@ -286,8 +286,8 @@ impl Ops for CandleOps {
         top::top(logits, rows, first, allowed, out)
     }
 
-    fn draw(&self, tops: &Buf, draws: &[Draw], out: &mut Buf) -> Result<()> {
-        draw::draw(self.ranks(), tops, draws, out)
+    fn draw(&self, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()> {
+        draw::draw(self.ranks(), from, draws, out)
     }
 
     fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use crate::{
-    AttentionDims, AttentionMask, Batch, Draw, Error, GdnDims, Keep, KvDims, MatrixData, NormKind,
-    Result,
+    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Error, GdnDims, Keep, KvDims, MatrixData,
+    NormKind, Result,
 };
 
 /// Tokens per row that [`Ops::top`] finds.
@@ -142,7 +142,7 @@ pub trait Ops: Sized {
         out: &mut Self::Buf,
     ) -> Result<()>;
     /// As [`Ops::embed`], where an id with the bit [`crate::DRAWN`] stands for the token in that row
-    /// of `drawn` (f32, one wide), which need not be known yet.
+    /// of `drawn` (as [`Ops::draw`] leaves them), which need not be known yet.
     fn embed_drawn(
         &self,
         ids: &[u32],
@@ -346,11 +346,17 @@ pub trait Ops: Sized {
         out: &mut Self::Buf,
     ) -> Result<()>;
 
-    /// A token for each of `draws` from its row of `tops`, rows of [`Ops::top`] of all ranks side by
-    /// side: the likeliest, or at a temperature Gumbel-max among those candidates that the filters
-    /// leave (top-k, top-p, min-p), with noise that depends on seed, position and token only. `out`
-    /// (f32, one wide) holds the ids; rows without candidates give any id.
-    fn draw(&self, tops: &Self::Buf, draws: &[Draw], out: &mut Self::Buf) -> Result<()>;
+    /// A token for each of `draws` from its row: the likeliest, or at a temperature Gumbel-max among the
+    /// tokens that the filters leave (top-k, top-p of the rest, min-p; as sampling on the host does it,
+    /// but for arrivals and masses that differ by less than 1e-5 of themselves), with noise that depends
+    /// on seed, position and token only. A row of `out` (f32, [`crate::DRAWN_WIDTH`] wide) holds the id and its
+    /// logit; rows without candidates, or with a logit that is NaN or positive infinity, give any id.
+    fn draw(
+        &self,
+        from: &DrawFrom<'_, Self::Buf>,
+        draws: &[Draw],
+        out: &mut Self::Buf,
+    ) -> Result<()>;
 
     /// `residual += delta` summed over the ranks, then `out = norm(residual)`; leaves anything in
     /// `delta`.

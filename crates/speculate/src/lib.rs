@@ -34,7 +34,7 @@ pub use draft::{draft, draft_chain};
 pub use error::Error;
 pub use filter::{argmax, constrained, distribution};
 pub use history::History;
-pub use logits::{Candidates, Logits, WholeRows, constrained_of, distribution_of};
+pub use logits::{Candidates, DrawnToken, Logits, WholeRows, constrained_of, distribution_of};
 pub use logprobs::{TokenLogprob, logprob_of};
 pub use lookup::{Lookup, Repeat};
 pub use method::{DraftPlan, Method, TreeShape};

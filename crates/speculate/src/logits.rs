@@ -17,11 +17,35 @@ pub struct Candidates<'a> {
     pub complete: bool,
 }
 
+impl Candidates<'_> {
+    /// Logit of a token, if it is among them.
+    pub(crate) fn logit_of(&self, token: u32) -> Option<f32> {
+        let rank = self.ids.iter().position(|id| *id == token)?;
+        self.logits.get(rank).copied()
+    }
+}
+
+/// A token that the device drew.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DrawnToken {
+    /// Its id.
+    pub token: u32,
+    /// Its logit.
+    pub logit: f32,
+}
+
 /// Rows of logits as a device leaves them: the likeliest tokens are at hand, a whole row costs a
 /// copy, and with several ranks an exchange that all of them take part in.
 pub trait Logits {
     /// Likeliest tokens of a row; `None` where only whole rows are known.
     fn candidates(&self, row: usize) -> Option<Candidates<'_>>;
+
+    /// What [`crate::sample`] takes from the [`crate::distribution`] of a row, with the parameters of the
+    /// request, which leave its logits alone, and the noise of the row's position; `None` where the
+    /// device did not draw it.
+    fn drawn(&self, _row: usize) -> Option<DrawnToken> {
+        None
+    }
 
     /// All logits of a row.
     ///
@@ -74,7 +98,9 @@ pub fn distribution_of(
     constrained_of(logits, row, params, history, allowed, &Allowed::All)
 }
 
-/// [`constrained`] of a row, read as [`distribution_of`] reads it.
+/// [`constrained`] of a row, read as [`distribution_of`] reads it; but where the candidates do not decide
+/// it and the device has drawn the token, all mass is on that token, and no row is read. Whoever lets the
+/// device draw has to sample at the row's own position.
 ///
 /// # Errors
 /// As [`distribution_of`].
@@ -90,11 +116,107 @@ pub fn constrained_of(
     if let Allowed::Token(token) = next {
         return Ok(Distribution::one_hot(*token));
     }
-    let known = logits
-        .candidates(row)
-        .and_then(|candidates| from_candidates(&candidates, params, history, allowed, next));
-    match known {
-        Some(distribution) => Ok(distribution),
-        None => constrained(&logits.whole(row)?, params, history, allowed, next),
+    if let Some(candidates) = logits.candidates(row) {
+        if let Some(known) = from_candidates(&candidates, params, history, allowed, next) {
+            return Ok(known);
+        }
+        // A row with a logit that is not a number has no token: reading it tells which one.
+        let sound = candidates.log_sum_exp.is_finite();
+        let plain = *next == Allowed::All && params.leaves_logits();
+        if let Some(drawn) = logits.drawn(row).filter(|_| sound && plain) {
+            return Ok(Distribution::one_hot(drawn.token));
+        }
+    }
+    constrained(&logits.whole(row)?, params, history, allowed, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    /// A row of which the device knows its two likeliest tokens and has drawn token 3; how often the
+    /// whole row was asked for.
+    struct Row {
+        logits: Vec<f32>,
+        log_sum_exp: f64,
+        read: usize,
+    }
+
+    impl Logits for Row {
+        fn candidates(&self, _: usize) -> Option<Candidates<'_>> {
+            Some(Candidates {
+                ids: &[2, 0],
+                logits: &[1.5, 1.0],
+                log_sum_exp: self.log_sum_exp,
+                complete: false,
+            })
+        }
+
+        fn drawn(&self, _: usize) -> Option<DrawnToken> {
+            Some(DrawnToken {
+                token: 3,
+                logit: self.logits[3],
+            })
+        }
+
+        fn whole(&mut self, _: usize) -> Result<Cow<'_, [f32]>, Error> {
+            self.read += 1;
+            Ok(Cow::Borrowed(&self.logits))
+        }
+    }
+
+    fn row() -> Row {
+        let logits = vec![1.0, 0.5, 1.5, 0.25];
+        Row {
+            log_sum_exp: logits.iter().map(|l| f64::from(*l).exp()).sum::<f64>().ln(),
+            logits,
+            read: 0,
+        }
+    }
+
+    #[test]
+    fn what_was_drawn_is_taken_only_where_candidates_do_not_decide() {
+        let history = History::new(&[]);
+        let hot = SamplingParams {
+            temperature: 1.0,
+            ..SamplingParams::default()
+        };
+        let penalised = SamplingParams {
+            presence_penalty: 0.5,
+            ..hot.clone()
+        };
+        let two = SamplingParams {
+            top_k: 2,
+            ..hot.clone()
+        };
+        let except = Allowed::Except(vec![1]);
+        for (params, next, drawn, read) in [
+            (&hot, &Allowed::All, true, 0),
+            (&two, &Allowed::All, false, 0),
+            (&penalised, &Allowed::All, false, 1),
+            (&hot, &except, false, 1),
+        ] {
+            let mut row = row();
+            let found = constrained_of(&mut row, 0, params, &history, 4, next).unwrap();
+            assert_eq!(row.read, read);
+            assert_eq!(found == Distribution::one_hot(3), drawn, "{params:?}");
+            if drawn {
+                assert_eq!(sample(&found, 9, 9), Ok(3));
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_no_row_is_an_error_whatever_was_drawn() {
+        let hot = SamplingParams {
+            temperature: 1.0,
+            ..SamplingParams::default()
+        };
+        let mut row = row();
+        row.logits[1] = f32::NAN;
+        row.log_sum_exp = f64::NAN;
+        let error = distribution_of(&mut row, 0, &hot, &History::new(&[]), 4).unwrap_err();
+        assert!(matches!(error, Error::Logit { token: 1, .. }), "{error}");
     }
 }

@@ -11,7 +11,8 @@ pub struct TokenLogprob {
 }
 
 /// Logprob of `token` and of the `top` likeliest tokens behind a row; ids from `allowed` on do not
-/// count. Ties go to the lowest id. From the row's candidates where they hold all of these.
+/// count. Ties go to the lowest id. From the row's candidates where they hold all of these, or all but
+/// the token that the device drew.
 ///
 /// # Errors
 /// [`Error::Unread`] when the device fails.
@@ -23,17 +24,15 @@ pub fn logprob_of(
     top: usize,
 ) -> Result<TokenLogprob, Error> {
     if let Some(known) = logits.candidates(row)
-        && let Some(index) = known.ids.iter().position(|id| *id == token)
+        && let Some(logit) = known
+            .logit_of(token)
+            .or_else(|| drawn_logit(logits, row, token))
         && (top <= known.ids.len() || known.complete)
         && known.log_sum_exp.is_finite()
     {
         let pairs = known.ids.iter().copied().zip(known.logits.iter().copied());
         let pairs = pairs.take(top).collect();
-        return Ok(TokenLogprob::new(
-            known.logits[index],
-            pairs,
-            known.log_sum_exp,
-        ));
+        return Ok(TokenLogprob::new(logit, pairs, known.log_sum_exp));
     }
     let whole = logits.whole(row)?;
     let whole = &whole[..allowed.min(whole.len())];
@@ -48,6 +47,11 @@ pub fn logprob_of(
         likeliest(whole, top),
         f64::from(largest) + sum.ln(),
     ))
+}
+
+fn drawn_logit(logits: &dyn Logits, row: usize, token: u32) -> Option<f32> {
+    let drawn = logits.drawn(row).filter(|drawn| drawn.token == token)?;
+    Some(drawn.logit)
 }
 
 impl TokenLogprob {
@@ -87,7 +91,7 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::{Candidates, WholeRows};
+    use crate::{Candidates, DrawnToken, WholeRows};
 
     fn of_row(logits: &[f32], allowed: usize, token: u32, top: usize) -> TokenLogprob {
         let mut rows = WholeRows::new(logits, logits.len());
@@ -118,7 +122,7 @@ mod tests {
         assert_eq!(none.logprob, f32::NEG_INFINITY);
     }
 
-    /// Two candidates of a row, and how often the whole row was asked for.
+    /// Two candidates of a row whose token 1 was drawn, and how often the whole row was asked for.
     struct Two<'a>(&'a [f32], usize);
 
     impl Logits for Two<'_> {
@@ -131,6 +135,13 @@ mod tests {
             })
         }
 
+        fn drawn(&self, _: usize) -> Option<DrawnToken> {
+            Some(DrawnToken {
+                token: 1,
+                logit: self.0[1],
+            })
+        }
+
         fn whole(&mut self, _: usize) -> Result<Cow<'_, [f32]>, Error> {
             self.1 += 1;
             Ok(Cow::Borrowed(self.0))
@@ -140,7 +151,7 @@ mod tests {
     #[test]
     fn candidates_tell_as_much_as_they_hold() {
         let logits = [1.0, 0.5, 2.0, -1.0];
-        for (token, top, whole) in [(0, 2, 0), (2, 1, 0), (0, 3, 1), (1, 0, 1)] {
+        for (token, top, whole) in [(0, 2, 0), (2, 1, 0), (0, 3, 1), (1, 2, 0), (3, 0, 1)] {
             let mut rows = Two(&logits, 0);
             let found = logprob_of(&mut rows, 0, 4, token, top).unwrap();
             assert_eq!(rows.1, whole);

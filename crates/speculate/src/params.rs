@@ -79,14 +79,8 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// Whether the `candidates` likeliest tokens of a row give the drafts that the whole row gives.
-    pub fn draws_from(&self, candidates: usize) -> bool {
-        let few = (1..=candidates).contains(&self.top_k);
-        self.leaves_logits() && (few || self.temperature == 0.0)
-    }
-
     /// Whether logits are the target's own: no bias, no penalty.
-    pub(crate) fn leaves_logits(&self) -> bool {
+    pub fn leaves_logits(&self) -> bool {
         self.logit_bias.is_empty()
             && self.presence_penalty == 0.0
             && self.frequency_penalty == 0.0

@@ -14,16 +14,21 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Drafts on the longest path.
-    pub fn depth(&self) -> usize {
+    /// Drafts from the anchor to each row, the anchor's own row first.
+    pub fn depths(&self) -> Vec<usize> {
         let Some(parents) = &self.parents else {
-            return self.tokens.len();
+            return (0..=self.tokens.len()).collect();
         };
         let mut depths = vec![0];
         for &parent in parents {
             depths.push(depths[parent as usize] + 1);
         }
-        depths.into_iter().max().unwrap_or(0)
+        depths
+    }
+
+    /// Drafts on the longest path.
+    pub fn depth(&self) -> usize {
+        self.depths().into_iter().max().unwrap_or(0)
     }
 
     /// How many of the kept rows behind the anchor are on the path of first children, which is

@@ -108,8 +108,14 @@ inline void wait_for_count(const int *counter, int count) {
     if (*counter < count) emulate::fail("waits for a later block");
 }
 inline int count_up(int *counter) { return (*counter)++; }
-inline float load_fresh(const float *from) { return *from; }
-inline long long load_fresh(const long long *from) { return *from; }
+template <class T>
+void add_to(T *sum, T x) {
+    *sum += x;
+}
+template <class T>
+T load_fresh(const T *from) {
+    return *from;
+}
 inline bool claim(long long *at, long long seen, long long next) {
     if (*at != seen) return false;
     *at = next;
@@ -139,6 +145,12 @@ inline float bits_to_float(unsigned bits) {
 inline unsigned float_to_bits(float x) {
     unsigned bits;
     memcpy(&bits, &x, 4);
+    return bits;
+}
+
+inline unsigned long long double_to_bits(double x) {
+    unsigned long long bits;
+    memcpy(&bits, &x, 8);
     return bits;
 }
 

@@ -224,12 +224,16 @@ extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, 
 #include "../gdn_chunk.cuh"
 #include "../kept.cuh"
 #include "../keys.cuh"
+#include "../noise.cuh"
 
 namespace attention {
 #include "../attention.cu"
 }
 namespace attention_prepare {
 #include "../attention_prepare.cu"
+}
+namespace cut {
+#include "../cut.cu"
 }
 namespace draw {
 #include "../draw.cu"
@@ -257,6 +261,9 @@ namespace linear {
 }
 namespace norm {
 #include "../norm.cu"
+}
+namespace race {
+#include "../race.cu"
 }
 namespace row_moves {
 #include "../rows.cu"

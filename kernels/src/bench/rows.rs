@@ -1,4 +1,4 @@
-use volley_ops::{Draw, Dtype, NormKind, Ops, Result, TOP_WIDTH};
+use volley_ops::{DRAWN_WIDTH, Draw, DrawFrom, Dtype, NormKind, Ops, Result, TOP_WIDTH};
 
 use super::Shapes;
 use super::clock::{Clock, Work};
@@ -60,7 +60,7 @@ fn tops(clock: &mut Clock, vocabulary: usize, rows: usize) -> Result<()> {
     let ops = clock.ops;
     let logits = clock.floats(rows, vocabulary)?;
     let mut top = ops.alloc(rows, TOP_WIDTH, Dtype::F32)?;
-    let mut drawn = ops.alloc(rows, 1, Dtype::F32)?;
+    let mut drawn = ops.alloc(rows, DRAWN_WIDTH, Dtype::F32)?;
     let work = Work {
         kernel: "top",
         case: format!("{rows} x {vocabulary}"),
@@ -70,22 +70,48 @@ fn tops(clock: &mut Clock, vocabulary: usize, rows: usize) -> Result<()> {
     clock.time(work, 1, |_| {
         ops.top(&logits, rows, 0, vocabulary as u32, &mut top)
     })?;
-    let draw = Draw {
+    let few = Draw {
         temperature: 0.7,
         top_k: 20,
         top_p: 0.8,
-        min_p: 0.0,
         seed: 1,
-        position: 0,
+        ..Draw::GREEDY
     };
-    ops.draw(&top, &vec![draw; rows], &mut drawn)?;
-    let work = Work {
-        kernel: "draw",
-        case: format!("{rows} x {TOP_WIDTH}"),
-        bytes: 4 * rows * TOP_WIDTH,
-        flop: 0,
+    let all = Draw {
+        temperature: 1.0,
+        ..Draw::GREEDY
     };
-    clock
-        .time(work, 1, |_| ops.draw_again(&top, rows, &mut drawn))
-        .map(drop)
+    let nucleus = Draw { top_p: 0.9, ..all };
+    let both = Draw {
+        top_k: 1000,
+        ..nucleus
+    };
+    for (what, draw) in [
+        ("candidates", few),
+        ("whole rows", all),
+        ("whole rows, top-p", nucleus),
+        ("whole rows, top-k and top-p", both),
+    ] {
+        let from = DrawFrom {
+            tops: &top,
+            whole: Some(&logits),
+            allowed: vocabulary as u32,
+            first: 0,
+        };
+        let draws = vec![draw; rows];
+        ops.draw(&from, &draws, &mut drawn)?;
+        let width = if draw.of_candidates() {
+            TOP_WIDTH
+        } else {
+            vocabulary
+        };
+        let work = Work {
+            kernel: "draw",
+            case: format!("{rows} x {width}, {what}"),
+            bytes: 4 * rows * width,
+            flop: 0,
+        };
+        clock.time(work, 1, |_| ops.draw_again(&from, &draws, &mut drawn))?;
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use volley_engine::{EngineOptions, Meter, MeterCase, MeterSource, Metered, Sources, Speculation};
 use volley_model::{DrafterConfig, Shard, TargetConfig, Traffic};
+use volley_speculate::SamplingParams;
 
 use super::{progress, record};
 use crate::args::ModelArgs;
@@ -29,6 +30,18 @@ pub struct StepArgs {
     /// Sequences that run at once.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive)]
     pub sequences: Vec<usize>,
+    /// Temperatures of the sequences, without top-k and top-p: tokens are drawn from whole rows.
+    #[arg(long, value_name = "T", value_delimiter = ',', default_value = "0")]
+    pub temperature: Vec<f32>,
+    /// Presence penalty of the sequences: with one the host samples, and reads rows that the
+    /// candidates do not decide.
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
+    pub presence_penalty: f32,
     /// Steps that are timed in each case.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = positive)]
     pub steps: usize,
@@ -109,6 +122,8 @@ const WARM_STEPS: usize = 6;
 #[derive(Serialize)]
 struct Row {
     method: &'static str,
+    temperature: f32,
+    presence_penalty: f32,
     context: usize,
     sequences: usize,
     tensor_parallel: usize,
@@ -136,10 +151,22 @@ struct Row {
 
 /// Measures every method, context and number of sequences.
 pub fn run(args: &StepArgs) -> Result<()> {
+    for &temperature in &args.temperature {
+        let valid = sampling(args, temperature).validate();
+        valid.map_err(|error| Error::Usage(error.to_string()))?;
+    }
     let rows = measure_all(args)?;
     match &args.json {
         Some(path) => record::write(path, load::device(args.model.device), &rows),
         None => Ok(()),
+    }
+}
+
+fn sampling(args: &StepArgs, temperature: f32) -> SamplingParams {
+    SamplingParams {
+        temperature,
+        presence_penalty: args.presence_penalty,
+        ..SamplingParams::default()
     }
 }
 
@@ -258,12 +285,14 @@ fn measure(
                 steps: args.steps,
             };
             let bar = progress::bar(meter.steps(case) as u64, "steps");
-            let metered = meter.measure(case, &mut || bar.inc(1))?;
+            let metered = meter.measure(case, &sampling(args), &mut || bar.inc(1))?;
             bar.finish_and_clear();
             let floor = bandwidth.map(|bandwidth| traffic.bytes(case) as f64 / bandwidth * 1e3);
             let ranks = args.model.tensor_parallel_size;
             let row = Row {
                 read_bandwidth: bandwidth,
+                temperature: args.temperature,
+                presence_penalty: args.presence_penalty,
                 ..row(method, case, ranks, metered, floor)
             };
             print(&row);
@@ -356,6 +385,8 @@ fn row(
         idle_us: spread(&mut idle_us),
         prefill_ms,
         read_bandwidth: None,
+        temperature: 0.0,
+        presence_penalty: 0.0,
     }
 }
 

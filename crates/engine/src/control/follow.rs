@@ -67,6 +67,11 @@ impl Controller {
         self.control.logprobs
     }
 
+    /// Whether the output is held to a rule: then it never is free to go on with any token.
+    pub fn constrained(&self) -> bool {
+        self.matcher.is_some()
+    }
+
     /// What has closed the thoughts since the last call.
     pub fn take_closed_by(&mut self) -> Option<ClosedBy> {
         self.closed_by.take()

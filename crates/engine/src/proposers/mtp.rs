@@ -1,13 +1,13 @@
 use volley_model::{HiddenRows, Mtp};
-use volley_ops::{Batch, CANDIDATES, DRAWN, Draw, Dtype, Ops, Segment};
+use volley_ops::{Batch, DRAWN, Draw, Dtype, Ops, Segment};
 use volley_speculate::{
     DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, draft,
 };
 
-use super::{TargetRank, check_context, draw_at};
+use super::{TargetRank, check_context};
 use crate::EngineError;
 use crate::logits::RankLogits;
-use crate::sequence::Sampling;
+use crate::sequence::{Sampling, draw_at};
 
 /// Multi-token prediction (qwen35 3.9): the target's own head, chained. Its cache holds a row for
 /// every committed token, made from the target's hidden state there and the token behind it.
@@ -207,8 +207,8 @@ impl<O: Ops> MtpProposer<O> {
     fn unseen(&self, rank: &TargetRank<O>, sequences: &[Drafting<'_>], chains: &[Chain]) -> bool {
         let mut drafting = chains.iter().map(|chain| &sequences[chain.index]);
         self.sampling.rule == Rule::Match
-            && !rank.target.has_drawn()
-            && drafting.all(|d| d.free && d.sampling.draws_from(CANDIDATES))
+            && !rank.target.has_drafted()
+            && drafting.all(|d| d.free && d.sampling.leaves_logits())
     }
 
     /// Chains of tokens that the device draws and keeps: it is not waited for.
@@ -230,7 +230,8 @@ impl<O: Ops> MtpProposer<O> {
             let rows: Vec<u32> = going.iter().filter_map(|chain| chain.row).collect();
             let draws: Vec<Draw> = going
                 .iter()
-                .map(|chain| draw_at(&sequences[chain.index], step))
+                .map(|chain| &sequences[chain.index])
+                .map(|d| draw_at(d.sampling, d.past + 1 + step))
                 .collect();
             let source = |rows| match step {
                 0 => HiddenRows::Kept(&self.kept, rows),
@@ -292,7 +293,7 @@ impl<O: Ops> MtpProposer<O> {
                     continue;
                 };
                 let d = &mut sequences[chain.index];
-                let logits = &mut RankLogits::new(ops, target, &top, first);
+                let logits = &mut RankLogits::new(ops, target, &top, &[], first);
                 first += 1;
                 let token = match self.next(logits, d, step, &mut chain.proposal) {
                     Ok(token) => token,

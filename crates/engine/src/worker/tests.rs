@@ -207,7 +207,8 @@ impl RankWorker<CandleOps> {
         pass.add(self.sequences[0].as_ref().unwrap(), &ids, &blocks, None);
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &ids, &pass.batch).unwrap();
-        let (_, drawn) = target.outcome(ops, &[0], self.sampling.allowed).unwrap();
+        let outcome = target.outcome(ops, &[0], self.sampling.allowed, &[]);
+        let drawn = outcome.unwrap().drafts;
         let chosen = |token: &u32| match device {
             true => drawn[(token ^ DRAWN) as usize],
             false => *token,
@@ -216,7 +217,7 @@ impl RankWorker<CandleOps> {
     }
 }
 
-/// Whoever chooses them, drafts are the same where the filters leave candidates only.
+/// Whoever chooses them, drafts are the same, whether candidates decide them or not.
 #[test]
 fn the_device_draws_what_the_host_would() {
     let sampled = |temperature, top_k, top_p, min_p, seed| SamplingParams {
@@ -235,6 +236,9 @@ fn the_device_draws_what_the_host_would() {
         sampled(1.0, 20, 0.95, 0.0, 3),
         sampled(0.7, 20, 0.8, 0.05, u64::MAX),
         sampled(2.0, 64, 1.0, 0.9, 5),
+        sampled(1.0, 0, 1.0, 0.0, 6),
+        sampled(40.0, 0, 0.8, 0.0, 7),
+        sampled(40.0, 300, 0.9, 0.1, 8),
     ]
     .into_iter()
     .enumerate()
@@ -251,7 +255,7 @@ fn the_device_draws_what_the_host_would() {
             distinct.insert(drafts);
         }
     }
-    assert_eq!(distinct.len(), 12);
+    assert_eq!(distinct.len(), 18);
 }
 
 /// Says that it has seen everything but the last token.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Draw, Dtype, Error, GdnDims, GdnRows, Keep, KvDims,
-    NormKind, Ops, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, Error, GdnDims, GdnRows, Keep,
+    KvDims, NormKind, Ops, Result, RopeTable,
 };
 use volley_ops_candle::{Buf, CandleOps, Kv, Weight};
 
@@ -31,6 +31,7 @@ pub struct Switch {
     left: Arc<AtomicUsize>,
     dead: Arc<AtomicBool>,
     fault: Fault,
+    waits: Arc<AtomicUsize>,
 }
 
 impl Switch {
@@ -39,6 +40,7 @@ impl Switch {
             left: Arc::default(),
             dead: Arc::default(),
             fault,
+            waits: Arc::default(),
         }
     }
 
@@ -51,11 +53,21 @@ impl Switch {
         self.left.load(Ordering::SeqCst)
     }
 
+    /// Times that the host has waited for what the device computed.
+    pub fn waits(&self) -> usize {
+        self.waits.load(Ordering::SeqCst)
+    }
+
     fn check(&self, op: &'static str) -> Result<()> {
         match self.dead.load(Ordering::SeqCst) {
             true => Err(failure(op)),
             false => Ok(()),
         }
+    }
+
+    fn wait(&self, op: &'static str) -> Result<()> {
+        self.waits.fetch_add(1, Ordering::SeqCst);
+        self.check(op)
     }
 
     fn count(&self, op: &'static str) -> Result<()> {
@@ -117,8 +129,13 @@ impl Ops for FaultyOps {
     }
 
     fn read(&self, x: &Buf, rows: Range<usize>) -> Result<Vec<f32>> {
-        self.switch.check("read")?;
+        self.switch.wait("read")?;
         self.inner.read(x, rows)
+    }
+
+    fn read_each(&self, parts: &[(&Buf, Range<usize>)]) -> Result<Vec<Vec<f32>>> {
+        self.switch.wait("read_each")?;
+        self.inner.read_each(parts)
     }
 
     delegate! {
@@ -182,7 +199,7 @@ impl Ops for FaultyOps {
         fn top(
             logits: &Buf, rows: usize, first: u32, allowed: u32, out: &mut Buf
         ) -> Result<()>;
-        fn draw(tops: &Buf, draws: &[Draw], out: &mut Buf) -> Result<()>;
+        fn draw(from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()>;
         fn all_reduce(x: &mut Buf, rows: usize) -> Result<()>;
         fn all_gather(x: &Buf, rows: usize, out: &mut Buf) -> Result<()>;
     }

@@ -5,6 +5,7 @@
 mod attention;
 mod common;
 mod conv;
+mod draw;
 mod errors;
 mod gdn;
 mod golden;
