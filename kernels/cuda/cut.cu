@@ -6,7 +6,8 @@
 #include "params.h"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
-constexpr int OWN = CUT_BINS / THREADS;  // bins that a thread looks through
+constexpr int TOKENS = DRAW_SLICE / THREADS;  // that a thread counts
+constexpr int OWN = CUT_BINS / THREADS;       // bins that it looks through
 // Parts of a weight of 1, and bits of the lower half of one.
 constexpr float PARTS = 68719476736.0f;  // 2^36
 constexpr int HALF_BITS = 18;
@@ -126,16 +127,23 @@ DEVICE void cut_slice(const DrawParams &p) {
         shared.count[i] = shared.low[i] = shared.high[i] = 0;
     sync_block();
     const float *logits = p.logits + (long long)block_y() * p.width;
-    const int end = min_of(p.columns, (block_x() + 1) * DRAW_SLICE);
+    const int first = block_x() * DRAW_SLICE + thread;
+    float logit[TOKENS];
+#pragma unroll
+    for (int i = 0; i < TOKENS; i++) {
+        const int column = first + i * THREADS;
+        logit[i] = column < p.columns ? logits[column] : minus_infinity();
+    }
     const float power = 1.0f / draw.temperature;
     // Digits that are found, with those that all ids share.
     const int known = p.digit == 0 ? 63 : p.digit == 3 ? 32 : shift_of(p.digit - 1);
-    for (int column = block_x() * DRAW_SLICE + thread; column < end; column += THREADS) {
-        const float logit = logits[column];
-        const Key key = key_of(logit, (unsigned)column);
-        const bool same = p.digit == 0 || key >> known == row.chosen >> known;
-        if (!same || !(logit > minus_infinity())) continue;
-        const float weight = expf(fminf(logit - row.largest, 0.0f) * power);
+    const Key chosen = row.chosen;
+#pragma unroll
+    for (int i = 0; i < TOKENS; i++) {
+        const Key key = key_of(logit[i], (unsigned)(first + i * THREADS));
+        const bool same = p.digit == 0 || key >> known == chosen >> known;
+        if (!same || !(logit[i] > minus_infinity())) continue;
+        const float weight = expf(fminf(logit[i] - row.largest, 0.0f) * power);
         const Mass mass = (Mass)(weight * PARTS + 0.5f);
         const int bin = bin_of(key, p.digit);
         add_to(&shared.count[bin], 1u);
