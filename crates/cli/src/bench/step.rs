@@ -274,29 +274,32 @@ fn measure(
         drafter: drafter.map(|(checkpoint, _)| checkpoint),
     };
     let mut meter = Meter::start(&options, sources)?;
-    for &context in &args.context {
-        for &sequences in &args.sequences {
-            let case = MeterCase {
-                sequences,
-                context,
-                drafts,
-                source: method.source(),
-                warm_steps: WARM_STEPS,
-                steps: args.steps,
-            };
-            let bar = progress::bar(meter.steps(case) as u64, "steps");
-            let metered = meter.measure(case, &sampling(args), &mut || bar.inc(1))?;
-            bar.finish_and_clear();
-            let floor = bandwidth.map(|bandwidth| traffic.bytes(case) as f64 / bandwidth * 1e3);
-            let ranks = args.model.tensor_parallel_size;
-            let row = Row {
-                read_bandwidth: bandwidth,
-                temperature: args.temperature,
-                presence_penalty: args.presence_penalty,
-                ..row(method, case, ranks, metered, floor)
-            };
-            print(&row);
-            rows.push(row);
+    for &temperature in &args.temperature {
+        let sampling = sampling(args, temperature);
+        for &context in &args.context {
+            for &sequences in &args.sequences {
+                let case = MeterCase {
+                    sequences,
+                    context,
+                    drafts,
+                    source: method.source(),
+                    warm_steps: WARM_STEPS,
+                    steps: args.steps,
+                };
+                let bar = progress::bar(meter.steps(case) as u64, "steps");
+                let metered = meter.measure(case, &sampling, &mut || bar.inc(1))?;
+                bar.finish_and_clear();
+                let floor = bandwidth.map(|bandwidth| traffic.bytes(case) as f64 / bandwidth * 1e3);
+                let ranks = args.model.tensor_parallel_size;
+                let row = Row {
+                    read_bandwidth: bandwidth,
+                    temperature,
+                    presence_penalty: args.presence_penalty,
+                    ..row(method, case, ranks, metered, floor)
+                };
+                print(&row);
+                rows.push(row);
+            }
         }
     }
     Ok(())
@@ -392,8 +395,9 @@ fn row(
 
 fn header() {
     println!(
-        "{:8}{:>9}{:>11}{:>6}{:>13}{:>9}{:>11}{:>8}{:>12}{:>13}",
+        "{:8}{:>12}{:>9}{:>11}{:>6}{:>13}{:>9}{:>11}{:>8}{:>12}{:>13}",
         "method",
+        "temperature",
         "context",
         "sequences",
         "rows",
@@ -414,8 +418,9 @@ fn print(row: &Row) {
         format!("{:.0} %", 100.0 * ms / row.ms_per_step)
     });
     println!(
-        "{:8}{:>9}{:>11}{:>6}{:>13.3}{:>9.3}{:>11}{:>8}{:>12.1}{:>13.1}",
+        "{:8}{:>12}{:>9}{:>11}{:>6}{:>13.3}{:>9.3}{:>11}{:>8}{:>12.1}{:>13.1}",
         row.method,
+        row.temperature,
         row.context,
         row.sequences,
         row.rows,
