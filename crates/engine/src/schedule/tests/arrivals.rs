@@ -16,7 +16,7 @@ const LIMITS: SchedulerLimits = SchedulerLimits {
     ..super::LIMITS
 };
 
-/// What a prompt of random tokens is answered by one of `tokens`.
+/// A prompt of so many random tokens, to be answered by at most `tokens`.
 fn request(world: &mut World, prompt: usize, tokens: usize) -> Request {
     let random = |_| world.rng.random_range(1..VOCAB);
     Request {
@@ -37,14 +37,9 @@ fn at_once(prompts: &[usize], tokens: usize) -> Vec<f64> {
         world.step(false);
     }
     let first = |&prompt: &usize| {
-        let of_this = |first: &&(usize, Duration)| first.0 == prompt;
-        world
-            .first_tokens
-            .iter()
-            .find(of_this)
-            .unwrap()
-            .1
-            .as_secs_f64()
+        let mut firsts = world.first_tokens.iter();
+        let (_, waited) = firsts.find(|first| first.0 == prompt).unwrap();
+        waited.as_secs_f64()
     };
     prompts.iter().map(first).collect()
 }
