@@ -31,6 +31,8 @@ pub struct Policy {
     pub costs: Costs,
     /// Over all sequences: what a new one starts from.
     pub acceptance: Acceptance,
+    /// Steps of any sequence.
+    idle: Idle,
 }
 
 impl Default for Policy {
@@ -38,6 +40,7 @@ impl Default for Policy {
         Self {
             costs: Costs::default(),
             acceptance: Acceptance::new(Scope::Engine),
+            idle: Idle::default(),
         }
     }
 }
@@ -53,13 +56,37 @@ const PATIENCE_MOST: usize = 512;
 /// of many estimates the best is likely too good.
 const MARGIN: f64 = 1.05;
 
+/// Steps in a row without drafts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Idle {
+    steps: usize,
+    patience: usize,
+}
+
+impl Idle {
+    /// Whether drafts are to be tried again, where so many sequences are counted.
+    fn is_over(self, sequences: usize) -> bool {
+        self.steps >= sequences * self.patience.max(PATIENCE)
+    }
+
+    fn take(&mut self, plan: &DraftPlan, accepted: usize) {
+        if *plan == DraftPlan::None {
+            self.steps += 1;
+            return;
+        }
+        self.steps = 0;
+        self.patience = match accepted {
+            0 => (2 * self.patience.max(PATIENCE)).min(PATIENCE_MOST),
+            _ => 0,
+        };
+    }
+}
+
 /// One sequence's side of the policy.
 #[derive(Clone, Debug, Default)]
 pub struct SequencePolicy {
     acceptance: Acceptance,
-    /// Steps in a row without drafts.
-    idle: usize,
-    patience: usize,
+    idle: Idle,
     /// The repeat before this step, and what lookup would have drafted.
     shadow: Option<(usize, Vec<u32>)>,
 }
@@ -106,16 +133,9 @@ impl SequencePolicy {
         let own = Expected::new(&self.acceptance, policy, choices, repeated);
         let margin = |choice| if choice == home { MARGIN } else { 1.0 };
         let mut choice = best(&options, |choice| own.tokens(choice) * margin(choice));
-        if choice == Choice::None {
-            self.idle += 1;
-            if self.idle > self.patience.max(PATIENCE) {
-                self.idle = 0;
-                self.patience = (2 * self.patience.max(PATIENCE)).min(PATIENCE_MOST);
-                let drafting = options.iter().filter(|(choice, _)| *choice != Choice::None);
-                choice = best(drafting, |choice| own.tokens(choice));
-            }
-        } else {
-            self.idle = 0;
+        if choice == Choice::None && (self.idle.is_over(1) || policy.idle.is_over(running)) {
+            let drafting = options.iter().filter(|(choice, _)| *choice != Choice::None);
+            choice = best(drafting, |choice| own.tokens(choice));
         }
         let plan = match choice {
             Choice::None => DraftPlan::None,
@@ -148,9 +168,8 @@ impl SequencePolicy {
         };
         learn(&mut self.acceptance, Some(&policy.acceptance));
         learn(&mut policy.acceptance, None);
-        if outcome.accepted > 0 {
-            self.patience = 0;
-        }
+        self.idle.take(plan, outcome.accepted);
+        policy.idle.take(plan, outcome.accepted);
     }
 }
 
@@ -249,10 +268,16 @@ fn options(choices: Choices) -> impl Iterator<Item = Choice> {
     let trees = BUDGETS.into_iter();
     let trees = trees.filter(move |&n| chain > 0 && chain < n && n <= tree_budget);
     std::iter::once(Choice::None)
-        .chain((1..=chain).map(Choice::Chain))
+        .chain(depths(chain).map(Choice::Chain))
         .chain((1..=mtp).map(Choice::Mtp))
         .chain(lookups.map(Choice::Lookup))
         .chain(trees.map(Choice::Tree))
+}
+
+/// Every depth of short chains, every other one of longer ones, and all.
+fn depths(most: usize) -> impl Iterator<Item = usize> {
+    const SHORT: usize = 6;
+    (1..=most).filter(move |&depth| depth <= SHORT || (most - depth) % 2 == 0)
 }
 
 #[cfg(test)]

@@ -242,3 +242,39 @@ fn trees_are_chosen_where_rows_cost_little() {
     assert!(index >= 4 && auto < 1.03 * best, "{auto} ms, {fixed:?}");
     assert!(auto < fixed[3], "{auto} ms, chain {}", fixed[3]);
 }
+
+/// For people: what a choice takes.
+#[test]
+#[ignore = "a measurement: cargo test --release -p volley-speculate --test trajectories -- --ignored --nocapture"]
+fn time_of_a_choice() {
+    let mut noise = Noise {
+        state: 1,
+        deviation: 0.01,
+    };
+    let choices = Choices {
+        chain: 15,
+        tree_budget: 63,
+        seeded: true,
+        mtp: 0,
+        lookup: 63,
+    };
+    let mut policy = H200.policy(&mut noise);
+    let all = trajectories();
+    let begun = std::time::Instant::now();
+    let steps: usize = all
+        .iter()
+        .map(|(_, trajectory)| trajectory.replay(&mut policy, choices, |_, _| 0.3).len())
+        .sum();
+    let replayed = begun.elapsed();
+    let begun = std::time::Instant::now();
+    for (_, trajectory) in &all {
+        let mut walk = trajectory.walk();
+        while !walk.ended() {
+            walk.step(&DraftPlan::Chain { depth: 15 });
+        }
+    }
+    // Taking the text in is part of both.
+    let chosen = replayed.saturating_sub(begun.elapsed());
+    println!("{:.2} us a step", chosen.as_secs_f64() * 1e6 / steps as f64);
+    assert!(steps > 0);
+}

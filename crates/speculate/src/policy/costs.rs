@@ -112,10 +112,10 @@ impl Costs {
     pub fn step_ms(&self, kind: StepKind, sequences: usize, rows: usize) -> f64 {
         const TENTH: f64 = 0.1;
         let verify = self.verify.at(rows).unwrap_or(1.0);
-        let tenth = TENTH * self.verify.at(rows / sequences.max(1)).unwrap_or(1.0);
+        let tenth = || TENTH * self.verify.at(rows / sequences.max(1)).unwrap_or(1.0);
         let block = || {
             let block = self.drafting(&self.block, sequences, BLOCK);
-            block.unwrap_or_else(|| tenth * self.grown(BLOCK, 1, sequences))
+            block.unwrap_or_else(|| tenth() * self.grown(BLOCK, 1, sequences))
         };
         let draft = match kind {
             StepKind::Plain => 0.0,
@@ -123,7 +123,7 @@ impl Costs {
             StepKind::Tree => block() + self.drafting(&self.tree, sequences, BLOCK).unwrap_or(0.0),
             StepKind::Mtp(drafts) => {
                 let head = self.drafting(&self.head, sequences, 1);
-                let head = head.unwrap_or_else(|| tenth * self.grown(1, 1, sequences));
+                let head = head.unwrap_or_else(|| tenth() * self.grown(1, 1, sequences));
                 drafts as f64 * head
             }
         };

@@ -1,45 +1,44 @@
-use std::collections::BTreeMap;
-
 /// Values at some sizes, with straight lines in between.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Curve {
-    values: BTreeMap<usize, f64>,
+    /// By size.
+    values: Vec<(usize, f64)>,
 }
 
 impl Curve {
     pub fn set(&mut self, size: usize, value: f64) {
-        self.values.insert(size, value);
-    }
-
-    /// The largest size that was measured.
-    pub fn last(&self) -> Option<usize> {
-        self.values.keys().next_back().copied()
+        match self.values.binary_search_by_key(&size, |&(at, _)| at) {
+            Ok(index) => self.values[index].1 = value,
+            Err(index) => self.values.insert(index, (size, value)),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The value at `size`; none where nothing was measured.
-    pub fn at(&self, size: usize) -> Option<f64> {
-        let below = self.values.range(..=size).next_back();
-        let above = self.values.range(size..).next();
-        let line = |(x0, y0): (&usize, &f64), (x1, y1): (&usize, &f64)| {
-            let share = (size as f64 - *x0 as f64) / (*x1 as f64 - *x0 as f64);
-            y0 + share * (y1 - y0)
-        };
-        match (below, above) {
-            (Some(below), Some(above)) if below.0 != above.0 => Some(line(below, above)),
-            (Some(exact), Some(_)) => Some(*exact.1),
-            (None, Some(above)) => Some(*above.1),
-            // Behind the largest size the cost goes on as it rose on the whole, but never falls.
-            (Some(last), None) => match self.values.iter().next() {
-                Some(first) if first.0 != last.0 => Some(line(first, last).max(*last.1)),
-                _ => Some(*last.1),
-            },
-            (None, None) => None,
-        }
+    /// The largest size that was measured.
+    pub fn last(&self) -> Option<usize> {
+        self.values.last().map(|&(size, _)| size)
     }
+
+    /// The value at `size`; none where nothing was measured. Behind the largest size it goes on as it
+    /// rose on the whole, but never falls.
+    pub fn at(&self, size: usize) -> Option<f64> {
+        let (first, last) = (self.values.first()?, self.values.last()?);
+        let above = self.values.partition_point(|&(at, _)| at < size);
+        Some(match self.values.get(above) {
+            None if first.0 == last.0 => last.1,
+            None => line(first, last, size).max(last.1),
+            Some(&(at, value)) if at == size || above == 0 => value,
+            Some(pair) => line(&self.values[above - 1], pair, size),
+        })
+    }
+}
+
+fn line(&(x0, y0): &(usize, f64), &(x1, y1): &(usize, f64), x: usize) -> f64 {
+    let share = (x as f64 - x0 as f64) / (x1 as f64 - x0 as f64);
+    y0 + share * (y1 - y0)
 }
 
 #[cfg(test)]

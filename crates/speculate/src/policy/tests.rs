@@ -185,3 +185,41 @@ fn many_streams_of_poor_drafts_do_without() {
     assert_eq!(depths[5].1, DraftPlan::None, "{depths:?}");
     assert!(depths[0].0 <= 3, "{depths:?}");
 }
+
+/// Costs that a busy machine let look bad, and answers too short for a try of their own.
+#[test]
+fn drafts_that_looked_dear_are_tried_again_by_the_next_sequences() {
+    let mut policy = policy(1.0, 0.01, 20.0);
+    let mut drafted = Vec::new();
+    for _ in 0..30 {
+        let mut sequence = SequencePolicy::default();
+        for _ in 0..10 {
+            let plan = sequence.plan(&policy, CHOICES, 1, &Lookup::default());
+            let depth = plan.most_drafts().min(15);
+            drafted.push(depth);
+            let outcome = Outcome {
+                depth,
+                accepted: depth,
+                spine: depth,
+                ..Outcome::default()
+            };
+            let kind = StepKind::of(&plan);
+            let ms = if kind == StepKind::Plain { 1.0 } else { 1.5 };
+            policy.costs.take(kind, 1, 1 + plan.most_drafts(), ms);
+            sequence.take(&mut policy, &plan, &outcome);
+        }
+    }
+    assert!(drafted[..5].iter().all(|&depth| depth == 0), "{drafted:?}");
+    assert!(
+        drafted[200..].iter().all(|&depth| depth >= 12),
+        "{drafted:?}"
+    );
+}
+
+#[test]
+fn an_engine_that_knows_nothing_tries_whole_chains() {
+    // A pass is cheap beside a block, as on a processor that does other things.
+    let plan =
+        SequencePolicy::default().plan(&policy(3.0, 1.5, 4.0), CHOICES, 1, &Lookup::default());
+    assert!(matches!(plan, DraftPlan::Chain { depth: 9.. }), "{plan:?}");
+}
