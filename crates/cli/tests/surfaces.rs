@@ -422,7 +422,11 @@ fn a_request_may_choose_its_speculation() {
         count("accepted_prediction_tokens") + count("rejected_prediction_tokens")
     };
     assert!(drafts(&whole) > 0);
-    for off in [json!({"method": "none"}), json!({"max_drafts": 0})] {
+    for off in [
+        json!({"method": "none"}),
+        json!({"max_drafts": 0}),
+        json!({"num_speculative_tokens": 0}),
+    ] {
         body["speculative"] = off;
         let plain = server.chat_ok(body.clone());
         assert_eq!(drafts(&plain), 0);

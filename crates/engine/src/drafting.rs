@@ -119,7 +119,7 @@ impl RequestDrafter {
 
     /// The next step's drafts; at most `left` tokens, the bonus token included, are still wanted,
     /// and `running` requests are decoded in the step.
-    pub(crate) fn plan(&mut self, policy: &Policy, running: usize, left: usize) -> DraftPlan {
+    pub(crate) fn plan(&mut self, policy: &mut Policy, running: usize, left: usize) -> DraftPlan {
         // With its bonus token a path must fit what is left to generate.
         let most = left.saturating_sub(1).min(self.max_drafts);
         self.plan = match (self.method, &self.lookup) {

@@ -62,6 +62,7 @@ impl Engine {
 
         let shared = Arc::new(Shared {
             info: layout.info.clone(),
+            timed: policy.clone(),
             stats: Mutex::new(EngineStats {
                 free_blocks: layout.target.blocks,
                 total_blocks: layout.target.blocks,

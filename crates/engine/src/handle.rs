@@ -4,6 +4,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use async_channel::{Receiver, Sender};
+use volley_speculate::policy::Policy;
 
 use crate::{EngineError, EngineInfo, EngineStats, Request, RequestUpdate};
 
@@ -44,6 +45,7 @@ pub(crate) struct Submission {
 /// What the engine thread shows to the handles.
 pub(crate) struct Shared {
     pub(crate) info: EngineInfo,
+    pub(crate) timed: Policy,
     pub(crate) stats: Mutex<EngineStats>,
     pub(crate) stopped: OnceLock<Stopped>,
     pub(crate) heartbeat: Heartbeat,
@@ -179,6 +181,12 @@ impl EngineHandle {
     /// Facts about the engine.
     pub fn info(&self) -> &EngineInfo {
         &self.shared.info
+    }
+
+    /// What steps cost at the start, for [`Method::Auto`](volley_speculate::Method::Auto); nothing
+    /// where that is not the engine's method.
+    pub fn timed(&self) -> &Policy {
+        &self.shared.timed
     }
 
     /// Totals so far, with acceptance by position in the block.

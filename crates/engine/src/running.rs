@@ -77,7 +77,7 @@ impl Running {
     }
 
     /// Drafts of the next step, one of `decoding`; none if it does not decode.
-    pub fn draft(&mut self, policy: &Policy, decoding: usize) -> Option<DraftPlan> {
+    pub fn draft(&mut self, policy: &mut Policy, decoding: usize) -> Option<DraftPlan> {
         let left = self.request.max_tokens - self.usage.completion_tokens;
         self.decodes()
             .then(|| self.drafter.plan(policy, decoding, left))

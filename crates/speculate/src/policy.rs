@@ -33,6 +33,7 @@ pub struct Policy {
     pub acceptance: Acceptance,
     /// Steps of any sequence.
     idle: Idle,
+    table: Table,
 }
 
 impl Default for Policy {
@@ -41,6 +42,7 @@ impl Default for Policy {
             costs: Costs::default(),
             acceptance: Acceptance::new(Scope::Engine),
             idle: Idle::default(),
+            table: Table::default(),
         }
     }
 }
@@ -55,6 +57,55 @@ const PATIENCE_MOST: usize = 512;
 /// A choice other than what serves all sequences best must promise this much more for this one:
 /// of many estimates the best is likely too good.
 const MARGIN: f64 = 1.05;
+/// Most tokens of a lookup behind a repeat of fewer than `TRUSTED` tokens: about as many as are
+/// compared with what came out when another draft was chosen.
+const SHADOW: usize = 16;
+const TRUSTED: usize = 9;
+
+/// What the choices cost, and which serves all sequences best; worked out anew now and then, as both
+/// change slowly.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    choices: Choices,
+    running: usize,
+    /// Milliseconds of a step.
+    costs: Vec<(Choice, f64)>,
+    /// Lookup, which depends on the text, is not among them.
+    best: Option<Choice>,
+    /// Steps that it still holds for.
+    fresh: usize,
+}
+
+/// Steps that a table holds for.
+const FRESH: usize = 4;
+
+impl Policy {
+    fn tabulate(&mut self, choices: Choices, running: usize) {
+        let table = &self.table;
+        if table.fresh > 0 && (table.choices, table.running) == (choices, running) {
+            return;
+        }
+        let costs: Vec<(Choice, f64)> = options(choices)
+            .map(|choice| (choice, self.step_ms(choice, running)))
+            .collect();
+        let all = Expected::new(&Acceptance::default(), &self.acceptance, choices, 0);
+        let models = costs.iter().filter(|(choice, _)| !choice.looks_up());
+        let best = best(models, |choice| all.tokens(choice));
+        self.table = Table {
+            choices,
+            running,
+            costs,
+            best: Some(best),
+            fresh: FRESH,
+        };
+    }
+
+    /// Of a step in which all that run choose the same.
+    fn step_ms(&self, choice: Choice, running: usize) -> f64 {
+        let (kind, drafts) = choice.step();
+        self.costs.step_ms(kind, running, running * (1 + drafts))
+    }
+}
 
 /// Steps in a row without drafts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,40 +156,44 @@ impl SequencePolicy {
     /// of them do the same. `lookup` holds the text so far.
     pub fn plan(
         &mut self,
-        policy: &Policy,
+        policy: &mut Policy,
         choices: Choices,
         running: usize,
         lookup: &Lookup,
     ) -> DraftPlan {
+        policy.tabulate(choices, running);
+        let policy = &*policy;
         let repeat = lookup.repeat();
         let repeated = repeat.map_or(0, |repeat| repeat.len);
-        let most = choices.lookup;
+        let most = match repeated {
+            0..TRUSTED => choices.lookup.min(SHADOW),
+            _ => choices.lookup,
+        };
         let copy = repeat.map_or_else(Vec::new, |repeat| lookup.continuation(repeat, most));
         let choices = Choices {
             lookup: copy.len(),
             ..choices
         };
-        let options = options(choices).map(|choice| {
-            let (kind, drafts) = choice.step();
-            let rows = running * (1 + drafts);
-            (choice, policy.costs.step_ms(kind, running, rows))
-        });
-        let options: Vec<(Choice, f64)> = options.collect();
-        // What serves all best, by what is known of all; lookup depends on the text.
-        let all = Expected::new(&Acceptance::default(), policy, choices, 0);
-        let models = options
-            .iter()
-            .filter(|(choice, _)| !matches!(choice, Choice::Lookup(_)));
-        let home = best(models, |choice| all.tokens(choice));
-        let own = Expected::new(&self.acceptance, policy, choices, repeated);
-        let margin = |choice| if choice == home { MARGIN } else { 1.0 };
-        let mut choice = best(&options, |choice| own.tokens(choice) * margin(choice));
+        let own = Expected::new(&self.acceptance, &policy.acceptance, choices, repeated);
+        let fits = |(choice, _): &&(Choice, f64)| match *choice {
+            Choice::Lookup(drafts) => drafts < copy.len(),
+            _ => true,
+        };
+        let whole = Choice::Lookup(copy.len());
+        let whole = [(whole, policy.step_ms(whole, running))];
+        let costs = || policy.table.costs.iter().filter(fits).chain(&whole);
+        let margin = |choice| match Some(choice) == policy.table.best {
+            true => MARGIN,
+            false => 1.0,
+        };
+        let mut choice = best(costs(), |choice| own.tokens(choice) * margin(choice));
         if choice == Choice::None && (self.idle.is_over(1) || policy.idle.is_over(running)) {
-            let drafting = options.iter().filter(|(choice, _)| *choice != Choice::None);
+            let drafting = costs().filter(|(choice, _)| choice.step().1 > 0);
             choice = best(drafting, |choice| own.tokens(choice));
         }
         let plan = match choice {
             Choice::None => DraftPlan::None,
+            Choice::Lookup(0) => DraftPlan::None,
             Choice::Lookup(drafts) => DraftPlan::Given(copy[..drafts].to_vec()),
             Choice::Chain(depth) => DraftPlan::Chain { depth },
             Choice::Mtp(depth) => DraftPlan::Mtp { depth },
@@ -168,12 +223,17 @@ impl SequencePolicy {
         };
         learn(&mut self.acceptance, Some(&policy.acceptance));
         learn(&mut policy.acceptance, None);
+        policy.table.fresh = policy.table.fresh.saturating_sub(1);
         self.idle.take(plan, outcome.accepted);
         policy.idle.take(plan, outcome.accepted);
     }
 }
 
 impl Choice {
+    fn looks_up(self) -> bool {
+        matches!(self, Self::Lookup(_))
+    }
+
     /// How a step drafts for it, and the drafts.
     fn step(self) -> (StepKind, usize) {
         match self {
@@ -212,8 +272,7 @@ struct Expected {
 }
 
 impl Expected {
-    fn new(own: &Acceptance, policy: &Policy, choices: Choices, repeated: usize) -> Self {
-        let all = &policy.acceptance;
+    fn new(own: &Acceptance, all: &Acceptance, choices: Choices, repeated: usize) -> Self {
         let mut whole = 1.0;
         let chain = sums(
             own.chain(all, choices.chain)
@@ -254,7 +313,7 @@ fn sums(reach: impl Iterator<Item = f64>) -> Vec<f64> {
     std::iter::once(1.0).chain(more).collect()
 }
 
-/// What there is to choose from; of lookups, some sizes and all that can be looked up.
+/// What there is to choose from.
 fn options(choices: Choices) -> impl Iterator<Item = Choice> {
     let Choices {
         chain,
@@ -263,8 +322,7 @@ fn options(choices: Choices) -> impl Iterator<Item = Choice> {
         lookup,
         ..
     } = choices;
-    let lookups = LOOKUPS.into_iter().filter(move |&n| n < lookup);
-    let lookups = lookups.chain((lookup > 0).then_some(lookup));
+    let lookups = LOOKUPS.into_iter().filter(move |&n| n <= lookup);
     let trees = BUDGETS.into_iter();
     let trees = trees.filter(move |&n| chain > 0 && chain < n && n <= tree_budget);
     std::iter::once(Choice::None)
@@ -276,7 +334,7 @@ fn options(choices: Choices) -> impl Iterator<Item = Choice> {
 
 /// Every depth of short chains, every other one of longer ones, and all.
 fn depths(most: usize) -> impl Iterator<Item = usize> {
-    const SHORT: usize = 6;
+    const SHORT: usize = 5;
     (1..=most).filter(move |&depth| depth <= SHORT || (most - depth) % 2 == 0)
 }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use volley_engine::{Sources, SpeculateOptions, marginals};
-use volley_speculate::policy::BUDGETS;
+use volley_engine::{Sources, SpeculateOptions, Speculation, marginals};
+use volley_speculate::policy::{BUDGETS, Choices};
 use volley_speculate::{Method, Simulated, Trajectory, simulate};
 
 use super::choice::Choice;
@@ -55,29 +55,38 @@ struct Row {
     rows: usize,
 }
 
-fn policies() -> Vec<(String, Simulated, usize)> {
-    let chain = |depth| (format!("chain {depth}"), Simulated::Chain(depth), 1 + depth);
+/// Names, ways to draft (none for `auto`), and rows of a full step.
+fn policies() -> Vec<(String, Option<Simulated>, usize)> {
+    let chain = |depth| {
+        (
+            format!("chain {depth}"),
+            Some(Simulated::Chain(depth)),
+            1 + depth,
+        )
+    };
     let tree = |budget, seeded| {
         let seed = if seeded { "seeded tree" } else { "tree" };
         let how = Simulated::Tree { budget, seeded };
-        (format!("{seed} {budget}"), how, 1 + budget)
+        (format!("{seed} {budget}"), Some(how), 1 + budget)
     };
     let lookup = Simulated::Lookup {
         drafts: 15,
         least: 3,
     };
-    let mut policies = vec![("none".into(), Simulated::None, 1)];
+    let mut policies = vec![("none".into(), Some(Simulated::None), 1)];
     policies.extend([3, 7, 15].map(chain));
     policies.extend([7, 15, 22, 31, 63].map(|budget| tree(budget, false)));
     policies.extend([22, 31, 63].map(|budget| tree(budget, true)));
-    policies.push(("lookup 15".into(), lookup, 16));
+    policies.push(("lookup 15".into(), Some(lookup), 16));
+    policies.push(("auto".into(), None, 1 + Speculation::MOST_DRAFTS));
     policies
 }
 
-/// Records greedy answers and the drafter's marginals along them, then counts.
+/// Records greedy answers and the drafter's marginals along them, then counts. `auto` goes by what
+/// steps cost here.
 pub fn run(args: &SimulateArgs) -> Result<()> {
     let prompts = chats::limited(chats::read(&args.chats)?, args.limit);
-    let model = load::served(&args.model)?;
+    let model = load::served_by_all(&args.model)?;
     let sources: Sources = load::sources(&args.model)?;
     let plain: SpeculateOptions = Choice {
         method: Method::None,
@@ -85,6 +94,15 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     }
     .options();
     let policies = policies();
+    // Chooses by what steps cost here, and learns from one answer to the next.
+    let mut auto = model.engine.timed().clone();
+    let choices = Choices {
+        chain: Speculation::MOST_DRAFTS,
+        tree_budget: Speculation::MOST_DRAFTS,
+        seeded: true,
+        mtp: 0,
+        lookup: Speculation::MOST_DRAFTS,
+    };
     let mut sums: BTreeMap<(String, usize), (usize, usize, usize)> = BTreeMap::new();
     let mut lines = String::new();
     let bar = progress::bar(prompts.len() as u64, "prompts");
@@ -92,12 +110,20 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
         let outcome = chats::answer(&model, chat, plain, 0.0, args.max_tokens)?;
         let (prompt, output) = (&outcome.prompt, &outcome.tokens);
         let marginals = marginals(&sources, prompt, output)?;
+        let recorded = Trajectory::record(prompt, output, &marginals, &BUDGETS);
         if args.trajectories.is_some() {
-            let recorded = Trajectory::record(prompt, output, &marginals, &BUDGETS);
             lines.push_str(&line(&chat.kind, &recorded));
         }
-        for (index, (_, how, _)) in policies.iter().enumerate() {
-            let steps = simulate(*how, prompt, output, &marginals);
+        let choices = Choices {
+            chain: recorded.depth,
+            ..choices
+        };
+        let costs = auto.costs.clone();
+        let ms = |kind, rows| costs.step_ms(kind, 1, rows);
+        let chosen = recorded.replay(&mut auto, choices, ms).len();
+        let fixed = |how| simulate(how, prompt, output, &marginals);
+        let steps = policies.iter().map(|(_, how, _)| how.map_or(chosen, fixed));
+        for (index, steps) in steps.enumerate() {
             for kind in [chat.kind.as_str(), "all"] {
                 let sum = sums.entry((kind.to_string(), index)).or_default();
                 sum.0 += 1;

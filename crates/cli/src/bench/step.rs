@@ -260,8 +260,8 @@ fn measure(
         ranks: args.model.tensor_parallel_size,
         gpus: args.model.gpus.clone(),
         max_model_len: Some(max_model_len),
-        // Of every sequence, with room for a block of drafts.
-        cache_blocks: Some(most(&args.sequences) * (max_model_len / 16 + 3)),
+        // Of every sequence, with room for a block or a tree of drafts.
+        cache_blocks: Some(most(&args.sequences) * ((max_model_len + drafts) / 16 + 3)),
         checkpoints: 0,
         memory_fraction: args.model.gpu_memory_utilization,
         prefill_chunk: load::prefill_chunk(device),

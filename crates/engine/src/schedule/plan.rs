@@ -12,7 +12,7 @@ impl Schedule {
         let decoding = decoding.count();
         let mut drafts = Vec::with_capacity(self.running.len());
         for running in &mut self.running {
-            drafts.push(running.draft(&self.policy, decoding));
+            drafts.push(running.draft(&mut self.policy, decoding));
         }
         let rows = drafts.iter().flatten().map(|draft| 1 + draft.most_drafts());
         let rows = rows.sum();

@@ -392,14 +392,13 @@ fn read_speculative(body: &Fields, features: &Features) -> Result<Speculative, A
     let Some(fields) = body.object("speculative")? else {
         return Ok(Speculative::default());
     };
+    let count = |name| fields.integer(name, 0..=MOST_DRAFTS);
+    // The name in --speculative-config, and a short one.
+    let drafts = count("num_speculative_tokens")?;
     let speculative = Speculative {
         method: fields.string("method")?.map(str::to_owned),
-        max_drafts: fields
-            .integer("max_drafts", 0..=MOST_DRAFTS)?
-            .map(|drafts| drafts as usize),
-        tree_budget: fields
-            .integer("tree_budget", 0..=MOST_DRAFTS)?
-            .map(|nodes| nodes as usize),
+        max_drafts: count("max_drafts")?.or(drafts).map(|n| n as usize),
+        tree_budget: count("tree_budget")?.map(|nodes| nodes as usize),
     };
     if !features.speculative && speculative != Speculative::default() {
         let message = "speculation per request is not supported; leave it out";

@@ -84,12 +84,12 @@ fn speculation_that_costs_is_off_but_for_a_try_now_and_then() {
 
 #[test]
 fn a_long_repeat_goes_before_the_drafter() {
-    let policy = policy(10.0, 0.1, 3.0);
+    let mut policy = policy(10.0, 0.1, 3.0);
     let mut lookup = Lookup::default();
     lookup.extend(&(0..60).collect::<Vec<u32>>());
     lookup.extend(&(0..30).collect::<Vec<u32>>());
     let mut sequence = SequencePolicy::default();
-    match sequence.plan(&policy, CHOICES, 1, &lookup) {
+    match sequence.plan(&mut policy, CHOICES, 1, &lookup) {
         DraftPlan::Given(drafts) => assert_eq!(drafts[..3], [30, 31, 32]),
         other => panic!("{other:?}"),
     }
@@ -97,7 +97,7 @@ fn a_long_repeat_goes_before_the_drafter() {
     let mut lookup = Lookup::default();
     lookup.extend(&[5, 6, 7, 5]);
     assert!(matches!(
-        SequencePolicy::default().plan(&policy, CHOICES, 1, &lookup),
+        SequencePolicy::default().plan(&mut policy, CHOICES, 1, &lookup),
         DraftPlan::Chain { .. } | DraftPlan::Tree(_)
     ));
 }
@@ -149,7 +149,7 @@ fn depths(acceptance: f64) -> Vec<(usize, DraftPlan, f64)> {
     let tokens = |depth: usize| (0..=depth).map(|n| acceptance.powi(n as i32)).sum::<f64>();
     let of = |&(streams, plain, drafted): &(usize, f64, f64)| {
         let mut sequence = SequencePolicy::default();
-        let plan = sequence.plan(&policy, choices, streams, &Lookup::default());
+        let plan = sequence.plan(&mut policy.clone(), choices, streams, &Lookup::default());
         let depth = plan.most_drafts();
         let rows = streams * (1 + depth);
         let ms = policy.costs.step_ms(StepKind::of(&plan), streams, rows);
@@ -194,7 +194,7 @@ fn drafts_that_looked_dear_are_tried_again_by_the_next_sequences() {
     for _ in 0..30 {
         let mut sequence = SequencePolicy::default();
         for _ in 0..10 {
-            let plan = sequence.plan(&policy, CHOICES, 1, &Lookup::default());
+            let plan = sequence.plan(&mut policy, CHOICES, 1, &Lookup::default());
             let depth = plan.most_drafts().min(15);
             drafted.push(depth);
             let outcome = Outcome {
@@ -220,6 +220,6 @@ fn drafts_that_looked_dear_are_tried_again_by_the_next_sequences() {
 fn an_engine_that_knows_nothing_tries_whole_chains() {
     // A pass is cheap beside a block, as on a processor that does other things.
     let plan =
-        SequencePolicy::default().plan(&policy(3.0, 1.5, 4.0), CHOICES, 1, &Lookup::default());
+        SequencePolicy::default().plan(&mut policy(3.0, 1.5, 4.0), CHOICES, 1, &Lookup::default());
     assert!(matches!(plan, DraftPlan::Chain { depth: 9.. }), "{plan:?}");
 }

@@ -97,6 +97,7 @@ impl World {
         };
         let shared = Arc::new(Shared {
             info,
+            timed: Policy::default(),
             stats: Mutex::new(EngineStats {
                 total_blocks: limits.cache.blocks,
                 ..EngineStats::default()
