@@ -23,16 +23,17 @@ pub(crate) fn from_candidates(
         return Some(Distribution::one_hot(likeliest.token));
     }
     let largest = likeliest.logit;
-    weigh(&mut known.ranked, largest, params.temperature);
     if params.top_k > 0 && params.top_k <= known.ranked.len() {
         known.ranked.truncate(params.top_k);
         known.complete = true;
     }
+    weigh(&mut known.ranked, largest, params.temperature);
     if known.complete {
         known.ranked.sort_unstable_by_key(|c| c.token);
         return Some(finish(known.ranked, params));
     }
-    let end = known.end(params, allowed)?;
+    let rest = known.rest(candidates, params, next);
+    let end = known.end(rest, params, allowed)?;
     known.ranked.truncate(end);
     Some(normalised(known.ranked))
 }
@@ -45,8 +46,6 @@ struct Known {
     complete: bool,
     /// No other token has a greater logit.
     floor: f32,
-    /// Bounds of the sum of the exponentials of all other logits, less the largest of `ranked`.
-    rest: [f64; 2],
 }
 
 impl Known {
@@ -83,8 +82,25 @@ impl Known {
             ranked
         };
         ranked.retain(|c| next.contains(c.token));
-        let largest = f64::from(ranked.first()?.logit);
-        let certain = |token: u32| !next.contains(token) || ranked.iter().any(|c| c.token == token);
+        Some(Self {
+            ranked,
+            complete,
+            floor,
+        })
+    }
+
+    /// Bounds of the sum of the exponentials of all other logits, less the largest of `ranked`.
+    fn rest(
+        &self,
+        candidates: &Candidates<'_>,
+        params: &SamplingParams,
+        next: &Allowed,
+    ) -> [f64; 2] {
+        let ranked = &self.ranked;
+        let largest = f64::from(ranked[0].logit);
+        let all = ranked.len() == candidates.ids.len();
+        let among = |token: u32| ranked.iter().any(|c| c.token == token);
+        let certain = |token: u32| all || !next.contains(token) || among(token);
         let pairs = candidates.ids.iter().zip(candidates.logits);
         let known: f64 = pairs
             .filter(|&(&token, _)| certain(token))
@@ -96,18 +112,13 @@ impl Known {
             true => all * (1.0 - SUM_ERROR) - known,
             false => 0.0,
         };
-        Some(Self {
-            rest: [least, all * (1.0 + SUM_ERROR) - known].map(|rest| rest.max(0.0)),
-            ranked,
-            complete,
-            floor,
-        })
+        [least, all * (1.0 + SUM_ERROR) - known].map(|rest| rest.max(0.0))
     }
 
     /// How many tokens survive top-p and min-p, when all others certainly do not.
-    fn end(&self, params: &SamplingParams, allowed: usize) -> Option<usize> {
+    fn end(&self, rest: [f64; 2], params: &SamplingParams, allowed: usize) -> Option<usize> {
         let known: f64 = self.ranked.iter().map(|c| c.weight).sum();
-        let [rest_least, rest_most] = self.rest_weights(params, allowed);
+        let [rest_least, rest_most] = self.rest_weights(rest, params, allowed);
         let least = (known + rest_least) * (1.0 - ORDER_ERROR);
         let most = (known + rest_most) * (1.0 + ORDER_ERROR);
         let mut before = 0.0;
@@ -130,8 +141,12 @@ impl Known {
     }
 
     /// Bounds of the summed weights of all other tokens that top-k leaves.
-    fn rest_weights(&self, params: &SamplingParams, allowed: usize) -> [f64; 2] {
-        let [least, most] = self.rest;
+    fn rest_weights(
+        &self,
+        [least, most]: [f64; 2],
+        params: &SamplingParams,
+        allowed: usize,
+    ) -> [f64; 2] {
         let power = 1.0 / f64::from(params.temperature);
         let largest = f64::from(self.ranked[0].logit);
         if power == 1.0 && params.top_k == 0 {
