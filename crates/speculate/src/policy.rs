@@ -335,7 +335,7 @@ fn options(choices: Choices) -> impl Iterator<Item = Choice> {
 /// Every depth of short chains, every other one of longer ones, and all.
 fn depths(most: usize) -> impl Iterator<Item = usize> {
     const SHORT: usize = 5;
-    (1..=most).filter(move |&depth| depth <= SHORT || (most - depth) % 2 == 0)
+    (1..=most).filter(move |&depth| depth <= SHORT || (most - depth).is_multiple_of(2))
 }
 
 #[cfg(test)]
