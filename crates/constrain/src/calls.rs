@@ -234,7 +234,7 @@ impl Parameter<'_> {
             "boolean" | "bool" => Ok(format!("/true|false|True|False/ {end}")),
             "integer" | "int" | "number" | "float" | "object" | "dict" | "array" | "list" => {
                 let schema = self.alone(kind, words);
-                Ok(format!("{} {end}", json_expression(&schema, self.strict)))
+                Ok(format!("{} {end}", json_expression(&schema, self.strict)?))
             }
             "string" | "str" => self.text(words),
             _ => Ok("free".to_owned()),

@@ -192,6 +192,10 @@ fn readable(message: &str) -> String {
     let text = text
         .strip_prefix("failed to compile JSON schema: ")
         .unwrap_or(text);
+    let text = match text.starts_with("panic: ") {
+        true => "the rule is beyond what can be compiled",
+        false => text,
+    };
     text.chars()
         .take(MOST)
         .collect::<String>()
@@ -236,6 +240,7 @@ mod tests {
         let library = "at 2(9): failed to compile JSON schema: Unimplemented keys: [\"not\"]\n   1 | start: answer\n   2 | answer: %json {}\n<state>\nx";
         assert_eq!(readable(library), "Unimplemented keys: [\"not\"]");
         assert_eq!(readable("a\n  b"), "a b");
+        assert!(!readable("panic: attempt to add").contains("panic"));
         assert_eq!(readable(&"x".repeat(1000)).len(), 300);
     }
 }

@@ -10,6 +10,7 @@ mod ebnf;
 mod error;
 mod matcher;
 mod nesting;
+mod numbers;
 mod rule;
 mod vocabulary;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::calls::Calls;
 use crate::vocabulary::Vocabulary;
-use crate::{Error, ebnf, nesting};
+use crate::{Error, ebnf, nesting, numbers};
 
 /// What an output is held to.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,8 +50,8 @@ impl Rule {
     /// The rule as the right side of a rule in Lark.
     pub(crate) fn expression(&self) -> Result<String, Error> {
         match self {
-            Self::JsonObject => Ok(json_expression(&json!({"type": "object"}), false)),
-            Self::JsonSchema { schema, strict } => Ok(json_expression(schema, *strict)),
+            Self::JsonObject => json_expression(&json!({"type": "object"}), false),
+            Self::JsonSchema { schema, strict } => json_expression(schema, *strict),
             Self::Regex(pattern) => {
                 nesting::check(pattern)?;
                 Ok(regex_terminal(pattern))
@@ -70,9 +70,9 @@ impl Rule {
 }
 
 /// JSON of a schema, with bounded runs of white space.
-pub(crate) fn json_expression(schema: &Value, strict: bool) -> String {
-    let mut words = match schema {
-        Value::Object(words) => words.clone(),
+pub(crate) fn json_expression(schema: &Value, strict: bool) -> Result<String, Error> {
+    let mut words = match numbers::tamed(schema, strict)? {
+        Value::Object(words) => words,
         _ => serde_json::Map::new(),
     };
     let options = json!({
@@ -81,7 +81,7 @@ pub(crate) fn json_expression(schema: &Value, strict: bool) -> String {
         "lenient": !strict,
     });
     words.insert("x-guidance".to_owned(), options);
-    format!("%json {}", Value::Object(words))
+    Ok(format!("%json {}", Value::Object(words)))
 }
 
 /// A text as a string of Lark.

@@ -303,6 +303,44 @@ fn senseless_rules_are_refused_with_a_reason() {
     ));
 }
 
+/// Bounds beyond what the library counts with are drawn in; what comes out keeps to them.
+#[test]
+fn bounds_of_any_size_are_held() {
+    let bench = Bench::new();
+    let integer =
+        |low: Value, high: Value| json!({"type": "integer", "minimum": low, "maximum": high});
+    let number = |low: f64, high: f64| json!({"type": "number", "minimum": low, "maximum": high});
+    for (bounds, yes, no) in [
+        (
+            integer(json!(i64::MIN), json!(i64::MAX)),
+            "-9000000000000000000",
+            "0.5",
+        ),
+        (
+            integer(json!(0), json!(u64::MAX)),
+            "9000000000000000000",
+            "-1",
+        ),
+        (integer(json!(-1e300), json!(5)), "5", "6"),
+        (number(-1e300, 1e300), "-1234.5", "\"1\""),
+        (number(f64::MIN, 0.0), "-0.5", "0.5"),
+        (number(1e-300, 1.0), "0.5", "1.5"),
+        (json!({"type": "integer", "multipleOf": 5}), "15", "16"),
+    ] {
+        for strict in [true, false] {
+            let rule = schema(bounds.clone(), strict);
+            assert!(bench.takes(&rule, yes), "{bounds} {yes}");
+            assert!(!bench.takes(&rule, no), "{bounds} {no}");
+        }
+    }
+    let fine = json!({"type": "number", "multipleOf": 1e-9});
+    let refusal = bench.refusal(&schema(fine.clone(), true)).to_string();
+    assert!(refusal.contains("multipleOf"), "{refusal}");
+    assert!(bench.takes(&schema(fine, false), "0.25"));
+    let beyond = schema(json!({"type": "integer", "minimum": 1e300}), false);
+    assert!(bench.refusal(&beyond).to_string().contains("minimum"));
+}
+
 /// Whatever a client sends: an answer in time, no crash, and room for the next one.
 #[test]
 fn hostile_rules_end_in_time() {

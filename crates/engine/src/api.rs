@@ -118,6 +118,8 @@ pub enum Stop {
     Cancelled,
     /// The step failed.
     Failed(String),
+    /// The constraint of the request has become too complex to go on.
+    Unfollowed(String),
 }
 
 /// Token counts of a request.

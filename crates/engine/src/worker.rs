@@ -312,10 +312,14 @@ fn wanted(draws: &[Option<Draw>]) -> Vec<Draw> {
 
 /// The update of a sequence that fails: nothing comes out of the step.
 fn failed(update: &SlotUpdate, error: &EngineError) -> SlotUpdate {
+    let stop = match error {
+        EngineError::Constrain(error) => Stop::Unfollowed(error.to_string()),
+        other => Stop::Failed(other.to_string()),
+    };
     SlotUpdate {
         slot: update.slot,
         drafted: update.drafted,
-        stop: Some(Stop::Failed(error.to_string())),
+        stop: Some(stop),
         ..SlotUpdate::default()
     }
 }

@@ -223,6 +223,17 @@ impl ApiError {
         Self::new(500, ErrorKind::ServerError, "engine_failure", message)
     }
 
+    /// 400: the format that holds the output has become too complex on the way.
+    pub fn rule_not_followed(detail: &str) -> Self {
+        let message = format!("The answer cannot be held to its format: {detail}.");
+        Self::new(
+            400,
+            ErrorKind::InvalidRequestError,
+            "format_too_complex",
+            message,
+        )
+    }
+
     /// 503: the model is still loading.
     pub fn model_loading(retry_after_s: u32) -> Self {
         let message = "The model is still loading.".to_owned();

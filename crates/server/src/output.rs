@@ -93,6 +93,7 @@ impl Output {
             Some(Stop::Token(_)) => Some(End::Stop),
             Some(Stop::Length | Stop::Repetition) => Some(End::Length),
             Some(Stop::Failed(reason)) => return Err(ApiError::engine_failure(&reason)),
+            Some(Stop::Unfollowed(reason)) => return Err(ApiError::rule_not_followed(&reason)),
             Some(Stop::Cancelled) => return Err(ApiError::shutting_down(2)),
         };
         let mut logprobs = update.logprobs.into_iter();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::base;
 use crate::common::canary::{CHAT, Canary};
@@ -32,6 +32,36 @@ fn a_slow_rule_holds_up_nobody() {
         );
     });
     canary.sings("a slow rule");
+}
+
+/// A rule that compiles and then grows beyond its limits fails its own request, by the client's fault.
+#[test]
+fn rules_that_grow_too_complex_on_the_way() {
+    let canary = Canary::new(&[]);
+    let fields: Map<String, Value> = (0..2_000)
+        .map(|i| (format!("p{i}"), json!({"type": "string"})))
+        .collect();
+    for (field, rule) in [
+        ("guided_regex", json!("(a?){5000}a{5000}")),
+        (
+            "guided_json",
+            json!({"type": "object", "properties": fields}),
+        ),
+    ] {
+        let mut body = base(CHAT);
+        body[field] = rule;
+        body["enable_thinking"] = false.into();
+        body["max_tokens"] = 40.into();
+        let whole = canary.server.chat(body.clone());
+        assert_eq!(whole.status, 400, "{field}: {}", whole.body);
+        assert_eq!(whole.json()["error"]["code"], "format_too_complex");
+        canary.sings(field);
+        body["stream"] = true.into();
+        let streamed = canary.server.chat(body);
+        assert!(streamed.body.contains("\"format_too_complex\""), "{field}");
+        assert!(!streamed.body.contains("[DONE]"), "{field}");
+        canary.sings(field);
+    }
 }
 
 #[test]

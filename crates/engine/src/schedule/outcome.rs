@@ -140,7 +140,7 @@ impl Schedule {
                 };
                 self.cache.donate(text, running.table, running.slot);
             }
-            Stop::Cancelled | Stop::Failed(_) => {
+            Stop::Cancelled | Stop::Failed(_) | Stop::Unfollowed(_) => {
                 self.cache.release(running.table);
                 self.cache.give_slot(running.slot);
             }
@@ -167,7 +167,7 @@ impl Schedule {
         let mut stats = self.shared.stats();
         match stop {
             Stop::Token(_) | Stop::Length | Stop::Repetition => stats.finished += 1,
-            Stop::Failed(_) => stats.failed += 1,
+            Stop::Failed(_) | Stop::Unfollowed(_) => stats.failed += 1,
             Stop::Cancelled => {
                 stats.cancelled += 1;
                 match running {
