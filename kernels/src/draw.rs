@@ -115,7 +115,7 @@ unsafe fn launch(
     }
 }
 
-/// Row `rows` of rows of so many bytes.
+/// The address behind so many rows of so many bytes.
 fn row(address: Address, rows: usize, bytes: usize) -> Address {
     address + (rows * bytes) as Address
 }
