@@ -35,40 +35,39 @@ pub(crate) fn tamed(schema: &Value, strict: bool) -> Result<Value, Error> {
 }
 
 fn word_tamed(word: &str, value: &Value, strict: bool) -> Result<Option<Value>, Error> {
-    let number = value.as_f64();
-    Ok(match (word, number) {
-        ("minimum" | "exclusiveMinimum", Some(bound)) => Some(least(word, bound, value)?),
+    let moved_to = |bound: f64, moved: Option<f64>| match moved {
+        Some(moved) if moved == bound => Ok(Some(value.clone())),
+        Some(moved) => Ok(Some(json!(moved))),
+        None => Err(Error::Rule(format!(
+            "{word} {value} is further from 0 than {FAR:e}"
+        ))),
+    };
+    match (word, value.as_f64()) {
+        ("minimum" | "exclusiveMinimum", Some(bound)) => moved_to(bound, least(bound)),
         ("maximum" | "exclusiveMaximum", Some(bound)) => {
-            // A mirror of the other side.
-            let negated = json!(-bound);
-            let mirrored = least(word, -bound, &negated)?;
-            let same = mirrored == negated;
-            let moved = mirrored.as_f64().map(|bound| json!(0.0 - bound));
-            if same { Some(value.clone()) } else { moved }
+            moved_to(bound, least(-bound).map(|mirrored| 0.0 - mirrored))
         }
         ("multipleOf", Some(step)) if !STEPS.contains(&step.abs()) => match strict {
             true => {
                 let (low, high) = (STEPS.start(), STEPS.end());
                 let reason = format!("multipleOf must be between {low} and {high}, but is {step}");
-                return Err(Error::Rule(reason));
+                Err(Error::Rule(reason))
             }
-            false => None,
+            false => Ok(None),
         },
-        ("enum" | "const" | "default" | "example" | "examples", _) => Some(value.clone()),
-        _ => Some(tamed(value, strict)?),
-    })
+        ("enum" | "const" | "default" | "example" | "examples", _) => Ok(Some(value.clone())),
+        _ => tamed(value, strict).map(Some),
+    }
 }
 
-/// A lower bound, moved up where it has to be.
-fn least(word: &str, bound: f64, value: &Value) -> Result<Value, Error> {
+/// A lower bound, moved up where it has to be; `None` if it cannot be reached.
+fn least(bound: f64) -> Option<f64> {
     match bound {
-        _ if bound > FAR => Err(Error::Rule(format!(
-            "{word} {value} is further from 0 than {FAR:e}"
-        ))),
-        _ if bound < -FAR => Ok(json!(-FAR)),
-        _ if bound > 0.0 && bound < NEAR => Ok(json!(NEAR)),
-        _ if bound < 0.0 && bound > -NEAR => Ok(json!(0.0)),
-        _ => Ok(value.clone()),
+        _ if bound > FAR => None,
+        _ if bound < -FAR => Some(-FAR),
+        _ if bound > 0.0 && bound < NEAR => Some(NEAR),
+        _ if bound < 0.0 && bound > -NEAR => Some(0.0),
+        _ => Some(bound),
     }
 }
 

@@ -88,12 +88,15 @@ impl Observer {
         tracing::info!(id, key, status = error.status, "refused: {error}");
     }
 
-    /// The engine failed, or the time is up.
+    /// The engine failed, the time is up, or the format has become too complex.
     pub fn failed(&mut self, error: &ApiError) {
         self.ended = true;
         self.metrics.ended(Ended::Error);
         let (id, key) = (&self.caller.id, self.caller.key_name());
-        tracing::error!(id, key, status = error.status, "failed: {error}");
+        match error.status {
+            500.. => tracing::error!(id, key, status = error.status, "failed: {error}"),
+            status => tracing::warn!(id, key, status, "failed: {error}"),
+        }
     }
 }
 
