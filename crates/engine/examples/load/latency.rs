@@ -10,7 +10,7 @@ use crate::demo::{Demo, Result, percentile, wait};
 const TURNS: usize = 10;
 const CEILING: Duration = Duration::from_millis(150);
 const LONG: usize = 3500;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 20;
 
 pub fn measure(demo: &Demo) -> Result<Value> {
     Ok(json!({
