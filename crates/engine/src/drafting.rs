@@ -104,7 +104,7 @@ impl RequestDrafter {
             tree_budget: limits.tree_budget.min(request.speculate.tree_budget),
             lookup: looks.then(|| {
                 let mut lookup = Lookup::ending_with(&request.stop_ids);
-                lookup.extend(&request.prompt);
+                lookup.append(&request.prompt);
                 lookup
             }),
             policy: SequencePolicy::default(),
@@ -189,7 +189,18 @@ impl RequestDrafter {
         }
         self.plan = DraftPlan::None;
         if let Some(lookup) = &mut self.lookup {
-            lookup.extend(&update.tokens);
+            lookup.append(&update.tokens);
+            // The policy has other drafts for the one step in which a new repeat is not known.
+            if self.method != Method::Auto {
+                lookup.settle();
+            }
+        }
+    }
+
+    /// Does what no plan waits for.
+    pub(crate) fn settle(&mut self) {
+        if let Some(lookup) = &mut self.lookup {
+            lookup.settle();
         }
     }
 }

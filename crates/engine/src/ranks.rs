@@ -139,12 +139,22 @@ impl RankGroup {
 
     /// Runs one step on every rank.
     pub(crate) fn step(&mut self, plan: StepPlan) -> Result<StepOutputs, StepFailure> {
+        self.step_beside(plan, || ())
+    }
+
+    /// As [`RankGroup::step`]; `work` is done here while the ranks run.
+    pub(crate) fn step_beside(
+        &mut self,
+        plan: StepPlan,
+        work: impl FnOnce(),
+    ) -> Result<StepOutputs, StepFailure> {
         let plan = Arc::new(plan);
         let begun = Instant::now();
         for (rank, Rank { plans, .. }) in self.ranks.iter().enumerate() {
             let sent = plans.send(Arc::clone(&plan));
             sent.map_err(|_| StepFailure::Lost(format!("rank {rank} has ended")))?;
         }
+        work();
         let mut outputs: Vec<Option<StepOutputs>> = vec![None; self.ranks.len()];
         let mut failure = None;
         let mut timings = Vec::with_capacity(self.ranks.len());

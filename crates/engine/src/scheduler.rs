@@ -106,7 +106,8 @@ impl Scheduler {
     /// Runs a plan; streams wait for it since `began`.
     fn step(&mut self, plan: StepPlan, began: Instant) -> Result<(), String> {
         let load = StepLoad::of(&plan);
-        match self.ranks.step(plan) {
+        let schedule = &mut self.schedule;
+        match self.ranks.step_beside(plan, || schedule.settle()) {
             Ok(outputs) => self.schedule.take(&load, outputs, began.elapsed()),
             Err(StepFailure::Step(error)) => self.schedule.fail_running(&error),
             Err(StepFailure::Lost(reason)) => return Err(reason),

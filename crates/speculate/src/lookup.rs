@@ -30,8 +30,19 @@ impl Lookup {
 
     /// Appends tokens to the text.
     pub fn extend(&mut self, tokens: &[u32]) {
-        for &token in tokens {
-            self.text.push(token);
+        self.append(tokens);
+        self.settle();
+    }
+
+    /// Appends tokens to the text, of which until [`Lookup::settle`] is only known whether they go on
+    /// with the repeat before them.
+    pub fn append(&mut self, tokens: &[u32]) {
+        self.text.extend_from_slice(tokens);
+    }
+
+    /// Takes in what was appended.
+    pub fn settle(&mut self) {
+        for &token in &self.text[self.automaton.len()..] {
             self.automaton.push(token);
         }
     }
@@ -47,9 +58,16 @@ impl Lookup {
     }
 
     /// The longest end of the text that occurs before, too; of its occurrences a late one (the
-    /// latest, unless the text repeats itself many times over).
+    /// latest, unless the text repeats itself many times over). Behind tokens that are not settled the
+    /// one that they continue, if they do.
     pub fn repeat(&self) -> Option<Repeat> {
-        self.automaton.repeat()
+        let Repeat { len, next } = self.automaton.repeat()?;
+        let new = &self.text[self.automaton.len()..];
+        let again = &self.text[next..next + new.len()];
+        (new == again).then_some(Repeat {
+            len: len + new.len(),
+            next: next + new.len(),
+        })
     }
 
     /// The `count` tokens that followed a repeat, fewer if one of them ends the text. Where they reach
@@ -123,6 +141,40 @@ mod tests {
                 prop_assert_eq!(Some(lookup(&text).repeat().unwrap().next), nexts.last().copied());
             }
         }
+    }
+
+    proptest! {
+        /// What is known before the text is settled is right, and afterwards it is what it would be.
+        #[test]
+        fn repeats_are_followed_before_they_are_settled(
+            parts in prop::collection::vec(prop::collection::vec(0u32..3, 0..9), 1..12)
+        ) {
+            let (mut lazy, mut eager) = (Lookup::default(), Lookup::default());
+            for part in parts {
+                lazy.append(&part);
+                eager.extend(&part);
+                if let Some(Repeat { len, next }) = lazy.repeat() {
+                    prop_assert!(next < lazy.len() && len <= eager.repeat().unwrap().len);
+                    prop_assert_eq!(&lazy.text[next - len..next], &lazy.text[lazy.len() - len..]);
+                }
+                lazy.settle();
+                prop_assert_eq!(lazy.repeat(), eager.repeat());
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_is_followed_before_it_is_settled() {
+        let mut lookup = lookup(&[1, 2, 3, 4, 5, 9, 1, 2]);
+        lookup.append(&[3, 4]);
+        assert_eq!(lookup.repeat(), Some(Repeat { len: 4, next: 4 }));
+        lookup.append(&[7]);
+        assert_eq!(lookup.repeat(), None);
+        lookup.settle();
+        lookup.append(&[1]);
+        assert_eq!(lookup.repeat(), None);
+        lookup.settle();
+        assert_eq!(lookup.repeat(), Some(Repeat { len: 1, next: 7 }));
     }
 
     #[test]

@@ -87,6 +87,11 @@ impl SuffixAutomaton {
         self.note();
     }
 
+    /// Tokens of the text.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Longest suffix of the text that occurs earlier, too.
     pub(crate) fn repeat(&self) -> Option<Repeat> {
         self.repeat

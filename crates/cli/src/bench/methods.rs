@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use serde::Serialize;
 use volley_speculate::Method;
 
@@ -211,11 +214,14 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
     let bar = progress::bar(runs as u64, "prompts");
     let mut sums: BTreeMap<(String, usize), Sum> = BTreeMap::new();
     let mut different = 0;
+    let mut order: Vec<usize> = (0..methods.len()).collect();
+    let mut rng = StdRng::seed_from_u64(1);
     for (run, chat) in prompts.iter().cycle().take(runs).enumerate() {
         let mut texts: Vec<Vec<u32>> = Vec::new();
-        for turn in 0..methods.len() {
-            // Each method is first in turn, so that none always has the warmest caches.
-            let index = (run + run / prompts.len() + turn) % methods.len();
+        // In another order for every prompt: what one leaves behind, caches, memory or a processor that
+        // has slowed down, should not always fall to the same other one.
+        order.shuffle(&mut rng);
+        for &index in &order {
             let outcome = answer(chat, &methods[index])?;
             for kind in [chat.kind.as_str(), "all"] {
                 let sum = sums.entry((kind.to_string(), index)).or_default();

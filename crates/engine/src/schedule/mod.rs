@@ -84,6 +84,13 @@ impl Schedule {
         }
     }
 
+    /// Does what no plan waits for.
+    pub fn settle(&mut self) {
+        for running in &mut self.running {
+            running.drafter.settle();
+        }
+    }
+
     /// Whether nobody runs or waits.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty()
