@@ -25,6 +25,8 @@ pub(crate) struct DraftLimits {
     pub lookup_min: Option<usize>,
 }
 
+/// Milliseconds of a step below which it is felt that a text is taken in before the next one.
+const SHORT_MS: f64 = 1.0;
 /// Shortest repeat that lookup goes on from, if nobody says.
 const LOOKUP_MIN: usize = 3;
 
@@ -190,8 +192,9 @@ impl RequestDrafter {
         self.plan = DraftPlan::None;
         if let Some(lookup) = &mut self.lookup {
             lookup.append(&update.tokens);
-            // The policy has other drafts for the one step in which a new repeat is not known.
-            if self.method != Method::Auto {
+            // A new repeat is not known for one step then; the policy has other drafts.
+            let short = policy.costs.step_ms(StepKind::Plain, 1, 1) < SHORT_MS;
+            if self.method != Method::Auto || !short {
                 lookup.settle();
             }
         }
