@@ -39,12 +39,12 @@ fn failure(stop: &Stop) -> &str {
 /// Errors and panics alike.
 #[test]
 fn a_failed_step_fails_its_request_and_the_next_one_works() {
-    for (fault, faults) in [(Fault::Error, 29), (Fault::Panic, 43)] {
-        fail_in_many_places(fault, faults);
+    for fault in [Fault::Error, Fault::Panic] {
+        fail_in_many_places(fault);
     }
 }
 
-fn fail_in_many_places(fault: Fault, every: usize) {
+fn fail_in_many_places(fault: Fault) {
     let switch = Switch::new(fault);
     let engine = faulty(std::slice::from_ref(&switch));
     let request = sampled(prompt(1, 20), 30, FLAT, 3);
@@ -52,7 +52,7 @@ fn fail_in_many_places(fault: Fault, every: usize) {
     let expected = run(&engine, request.clone()).tokens;
     let maps = usize::MAX - switch.left();
     // Anywhere in the prompt, a draft, a verification or a context update.
-    let faults = (1..maps).step_by(every);
+    let faults = (1..maps).step_by(29);
     let count = faults.len() as u64;
     for after in faults {
         switch.arm(after);
@@ -63,7 +63,7 @@ fn fail_in_many_places(fault: Fault, every: usize) {
         let next = run(&engine, request.clone());
         assert_eq!(next.tokens, expected, "after {after}");
     }
-    assert!(count > 3, "{count} faults");
+    assert!(count > 5, "{count} faults");
     assert!(engine.alive());
     let stats = engine.stats();
     assert_eq!((stats.failed, stats.finished), (count, count + 1));

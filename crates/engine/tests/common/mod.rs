@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use volley_engine::{
-    Control, Engine, EngineHandle, EngineOptions, Request, RequestUpdate, Sources,
-    SpeculateOptions, Speculation, Terminal,
+    Engine, EngineHandle, EngineOptions, Request, RequestUpdate, Sources, SpeculateOptions,
+    Speculation, Terminal,
 };
 use volley_model::{Checkpoint, Limits, Target};
 use volley_ops::{Batch, Ops, Segment};
 use volley_ops_candle::CandleOps;
-use volley_speculate::{Method, SamplingParams};
+use volley_speculate::Method;
 
 /// Ids of prompts are below; the special ones of the tiny pair lie above.
 const TOKENS: u32 = 500;
@@ -72,18 +72,7 @@ pub fn prompt(seed: u64, len: usize) -> Vec<u32> {
 }
 
 pub fn greedy(prompt: Vec<u32>, max_tokens: usize) -> Request {
-    Request {
-        prompt,
-        sampling: SamplingParams::default(),
-        max_tokens,
-        min_tokens: 0,
-        stop_ids: Vec::new(),
-        speculate: SpeculateOptions::default(),
-        checkpoints: Vec::new(),
-        priority: 0,
-        cache_salt: "".into(),
-        control: Control::default(),
-    }
+    Request::new(prompt, max_tokens)
 }
 
 pub fn sampled(prompt: Vec<u32>, max_tokens: usize, temperature: f32, seed: u64) -> Request {

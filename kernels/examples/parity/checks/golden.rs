@@ -12,7 +12,8 @@ use super::Checks;
 use super::model::failed;
 use crate::pair::{Devices, relative};
 
-/// Rounding of bf16 activations through four layers; a wrong mask moves the drafter's by ten times that.
+/// Rounding of bf16 activations through four layers; a window that is off by one moves the drafter's
+/// by three times that.
 const TOLERANCE: f64 = 6e-2;
 /// Another token than the CPU's has a logit no further below, in standard deviations of the row.
 const NEAR_TIE: f64 = 0.1;
