@@ -10,8 +10,9 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 ARG RUST=1.89.0
 ENV PATH=/root/.cargo/bin:$PATH CUDA_HOME=/usr/local/cuda
-RUN curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs \
-    | sh -s -- -y --profile minimal --default-toolchain ${RUST}
+RUN curl --proto '=https' --tlsv1.2 -sSf -o /tmp/rustup-init.sh https://static.rust-lang.org/rustup/rustup-init.sh \
+    && sh /tmp/rustup-init.sh -y --profile minimal --default-toolchain ${RUST} \
+    && rm /tmp/rustup-init.sh
 COPY . /volley
 RUN /volley/docker/build.sh /image release --features cuda
 

@@ -30,6 +30,10 @@ ALL_THREADS = 0x40000000
 RAX, RDI, RIP, ORIG_RAX = 10, 14, 16, 15
 SYS_EXIT = 60
 
+STREAMS = 2
+# A small model on two GPUs says thousands of tokens in a second.
+TOKENS = 4000
+
 
 def ptrace(request, thread, address=None, data=None):
     ctypes.set_errno(0)
@@ -106,17 +110,20 @@ def health(url):
         return None
 
 
-def stream(url, ends, i):
-    """Reads a long answer and keeps how it ended."""
+def stream(url, begun, ends, i):
+    """Reads a long answer, tells when it has begun, and keeps how it ended."""
     body = {"messages": [{"role": "user", "content": f"Tell me of number {i}."}], "stream": True,
-            "max_tokens": 1500, "ignore_eos": True}
+            "max_tokens": TOKENS, "ignore_eos": True}
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(),
                                      {"content-type": "application/json"})
     text = ""
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             for line in answer:
-                text += line.decode()
+                line = line.decode()
+                text += line
+                if "content" in line:
+                    begun.set()
     except OSError as error:
         text += f"\n{error}"
     ends[i] = (time.monotonic(), "[DONE]" not in text and "error" in text, text[-200:])
@@ -126,11 +133,13 @@ def fault(command, limit_s, name, take):
     server, url = start(command)
     threading.Thread(target=server.stdout.read, daemon=True).start()
     thread = thread_of(server.pid, "volley-rank-1")
-    ends = {}
-    streams = [threading.Thread(target=stream, args=(url, ends, i)) for i in range(2)]
+    ends, answering = {}, [threading.Event() for _ in range(STREAMS)]
+    streams = [threading.Thread(target=stream, args=(url, event, ends, i))
+               for i, event in enumerate(answering)]
     for one in streams:
         one.start()
-    time.sleep(0.5)
+    for event in answering:
+        event.wait(60)
     begun = time.monotonic()
     take(server.pid, thread)
     for one in streams:
