@@ -38,6 +38,8 @@ pub struct PassTables {
     recorded: Slot,
     /// The recorded pass that runs.
     open: RefCell<Option<Known>>,
+    /// The one that ran last: its tables are still there.
+    closed: RefCell<Option<Known>>,
 }
 
 /// Tables of one batch.
@@ -70,6 +72,7 @@ impl PassTables {
             slots: RefCell::new((0..SLOTS).map(|_| slot()).collect::<Result<_>>()?),
             recorded: slot()?,
             open: RefCell::default(),
+            closed: RefCell::default(),
         })
     }
 
@@ -92,9 +95,10 @@ impl PassTables {
         self.find(op, batch, &mut self.slots.borrow_mut())
     }
 
-    /// Opens a recorded pass: copies its tables, all at once, and answers with its shape. Until
-    /// [`PassTables::close`] every operation belongs to it. `repeats` says whether a record of a shape
-    /// is repeated, which begins when all before it has ended.
+    /// Opens a recorded pass: copies its tables, all at once, and answers with its shape; of a pass over
+    /// the batch of the last one, as a commit is, only what is kept. Until [`PassTables::close`] every
+    /// operation belongs to it. `repeats` says whether a record of a shape is repeated, which begins when
+    /// all before it has ended.
     pub fn open(
         &self,
         op: &'static str,
@@ -102,29 +106,40 @@ impl PassTables {
         keep: Option<&Keep>,
         repeats: impl Fn(Shape) -> bool,
     ) -> Result<Shape> {
-        let mut encoded = encode(op, batch)?;
-        let (facts, layout) = (encoded.facts, encoded.layout);
-        check(
-            op,
-            "missing blocks of the segments",
-            facts.missing_blocks,
-            0,
-        )?;
-        self.check(op, &encoded)?;
-        if let Some(keep) = keep {
-            let kept = encode_keep(op, layout, batch, keep)?;
-            encoded.bytes[layout.kept_ends()..][..kept.len()].copy_from_slice(&kept);
-        }
+        let last = self.closed.take().filter(|last| last.batch == *batch);
+        let kept = |layout| keep.map(|keep| encode_keep(op, layout, batch, keep));
+        let (facts, layout, bytes, at) = match last {
+            Some(Known { layout, pass, .. }) => {
+                let kept = kept(layout).transpose()?.unwrap_or_default();
+                (pass.facts, layout, kept, layout.kept_ends())
+            }
+            None => {
+                let mut encoded = encode(op, batch)?;
+                let (facts, layout) = (encoded.facts, encoded.layout);
+                check(
+                    op,
+                    "missing blocks of the segments",
+                    facts.missing_blocks,
+                    0,
+                )?;
+                self.check(op, &encoded)?;
+                if let Some(kept) = kept(layout).transpose()? {
+                    encoded.bytes[layout.kept_ends()..][..kept.len()].copy_from_slice(&kept);
+                }
+                (facts, layout, encoded.bytes, 0)
+            }
+        };
         let shape = Shape {
             rows: facts.rows,
             segments: facts.segments,
             longest: facts.longest,
             tokens: facts.tokens,
         };
-        let to = self.recorded.memory.address();
+        let to = self.recorded.memory.address() + at as u64;
         match repeats(shape) {
-            true => upload(&*self.driver, op, to, &encoded.bytes)?,
-            false => self.stage(op, to, &encoded.bytes)?,
+            _ if bytes.is_empty() => {}
+            true => upload(&*self.driver, op, to, &bytes)?,
+            false => self.stage(op, to, &bytes)?,
         }
         *self.open.borrow_mut() = Some(Known {
             batch: batch.clone(),
@@ -137,7 +152,7 @@ impl PassTables {
 
     /// Ends what [`PassTables::open`] began.
     pub fn close(&self) {
-        *self.open.borrow_mut() = None;
+        *self.closed.borrow_mut() = self.open.take();
     }
 
     /// The open pass, which must be that of this batch and these kept rows.

@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use volley_model::{Drawn, Target, TopRow};
+use volley_model::{Drawn, Target, TopRows};
 use volley_ops::Ops;
 use volley_speculate::{Candidates, DrawnToken, Error, Logits};
 
@@ -9,7 +9,7 @@ pub(crate) struct RankLogits<'a, O: Ops> {
     ops: &'a O,
     target: &'a mut Target<O>,
     /// Of all rows that the device holds.
-    top: &'a [TopRow],
+    top: &'a TopRows,
     /// Tokens that it drew from them, or none.
     drawn: &'a [Drawn],
     /// Row of the device that is row 0 here.
@@ -20,7 +20,7 @@ impl<'a, O: Ops> RankLogits<'a, O> {
     pub fn new(
         ops: &'a O,
         target: &'a mut Target<O>,
-        top: &'a [TopRow],
+        top: &'a TopRows,
         drawn: &'a [Drawn],
         first: usize,
     ) -> Self {

@@ -7,7 +7,7 @@ use crate::layers::{
 };
 use crate::target::copy_block;
 use crate::weights::{Scope, Weights, drafter_name};
-use crate::{DrafterConfig, Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest};
+use crate::{DrafterConfig, Limits, Result, Shard, Target, TargetConfig, TopRows, check, manifest};
 
 /// One rank of a DFlash drafter with its cache (dflash section 2). Heads and MLP are split among
 /// the ranks, `fc` is replicated: its output is needed whole by every rank.
@@ -175,7 +175,7 @@ impl<O: Ops> Drafter<O> {
         anchors: &[u32],
         batch: &Batch,
         [depth, allowed]: [usize; 2],
-    ) -> Result<Vec<TopRow>> {
+    ) -> Result<TopRows> {
         self.block(ops, target, anchors, batch)?;
         let rows = self.predictions(batch, depth);
         let hidden = self.stream.normed();

@@ -2,13 +2,13 @@ use volley_ops::{DRAWN, DRAWN_WIDTH, Draw, Dtype, Ops};
 
 use crate::logit_rows::LogitRows;
 use crate::weights::Scope;
-use crate::{Drawn, Result, Shard, TopRow, check};
+use crate::{Drawn, Result, Shard, TopRows, check};
 
 /// What a pass says about the tokens behind its rows.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The likeliest tokens of each row.
-    pub tops: Vec<TopRow>,
+    pub tops: TopRows,
     /// The token that was drawn from each row; empty where none were asked for.
     pub drawn: Vec<Drawn>,
     /// Drafts that were drawn before the pass and not handed out yet, by their rows.
@@ -99,10 +99,10 @@ impl<O: Ops> Vocabulary<O> {
         x: &O::Buf,
         rows: &[u32],
         allowed: usize,
-    ) -> Result<Vec<TopRow>> {
+    ) -> Result<TopRows> {
         self.rank(ops, x, rows, allowed)?;
         let tops = ops.read(self.logits.tops(), 0..rows.len())?;
-        Ok(TopRow::read(&tops, ops.ranks()))
+        Ok(TopRows::new(tops, ops.ranks()))
     }
 
     /// Likeliest tokens of rows of `x`, a token drawn from each if there are `draws`, and what
@@ -119,7 +119,7 @@ impl<O: Ops> Vocabulary<O> {
         if !draws.is_empty() {
             self.logits.draw(ops, allowed, draws, &mut self.chosen)?;
         }
-        let parts = ops.read_each(&[
+        let mut parts = ops.read_each(&[
             (self.logits.tops(), 0..rows.len()),
             (&self.chosen, 0..draws.len()),
             (&self.drafts, 0..self.drafted),
@@ -127,8 +127,8 @@ impl<O: Ops> Vocabulary<O> {
         self.drafted = 0;
         let drafts = Drawn::read(&parts[2]);
         Ok(Outcome {
-            tops: TopRow::read(&parts[0], ops.ranks()),
             drawn: Drawn::read(&parts[1]),
+            tops: TopRows::new(parts.swap_remove(0), ops.ranks()),
             drafts: drafts.iter().map(|drawn| drawn.token).collect(),
         })
     }

@@ -1,60 +1,6 @@
-use volley_ops::{CANDIDATES, DRAWN_WIDTH, Draw, DrawFrom, Dtype, Ops, TOP_WIDTH};
+use volley_ops::{DRAWN_WIDTH, Draw, DrawFrom, Dtype, Ops, TOP_WIDTH};
 
 use crate::{Result, Shard, check};
-
-/// The likeliest allowed tokens of a row of logits, the same on every rank.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TopRow {
-    /// Token ids: logit descending, ties by lowest id; at most [`CANDIDATES`].
-    pub ids: Vec<u32>,
-    /// Their logits.
-    pub logits: Vec<f32>,
-    /// Log of the summed exponentials of all allowed logits; NaN when one of them is NaN or
-    /// positive infinity, negative infinity when there is none.
-    pub log_sum_exp: f64,
-}
-
-impl TopRow {
-    /// From the ranks' rows of [`Ops::top`], side by side.
-    fn merge(parts: &[f32]) -> Self {
-        let mut ranked = Vec::with_capacity(CANDIDATES);
-        let mut sums = Vec::new();
-        for part in parts.chunks_exact(TOP_WIDTH) {
-            let (logits, rest) = part.split_at(CANDIDATES);
-            let (ids, sum) = rest.split_at(CANDIDATES);
-            let some = logits
-                .iter()
-                .zip(ids)
-                .take_while(|(l, _)| **l > f32::NEG_INFINITY);
-            ranked.extend(some.map(|(&logit, &id)| (logit + 0.0, id as u32)));
-            sums.push(f64::from(logits[0]) + f64::from(sum[0]));
-        }
-        if parts.len() > TOP_WIDTH {
-            ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-            ranked.truncate(CANDIDATES);
-        }
-        // A rank without any logit has negative infinity twice.
-        let largest = ranked.first().map_or(0.0, |&(logit, _)| f64::from(logit));
-        let sum: f64 = sums.iter().map(|sum| (sum - largest).exp()).sum();
-        let (logits, ids) = ranked.into_iter().unzip();
-        Self {
-            ids,
-            logits,
-            log_sum_exp: largest + sum.ln(),
-        }
-    }
-
-    /// Whether no other allowed token has a logit above negative infinity.
-    pub fn complete(&self) -> bool {
-        self.ids.len() < CANDIDATES
-    }
-
-    /// The rows of as many ranks, side by side.
-    pub(crate) fn read(values: &[f32], ranks: usize) -> Vec<Self> {
-        let rows = values.chunks_exact(ranks * TOP_WIDTH);
-        rows.map(Self::merge).collect()
-    }
-}
 
 /// A token that the device drew.
 #[derive(Clone, Copy, Debug, PartialEq)]

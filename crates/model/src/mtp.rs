@@ -7,7 +7,7 @@ use crate::layers::{
 };
 use crate::target::copy_block;
 use crate::weights::{Weights, target_name};
-use crate::{Limits, Result, Shard, Target, TargetConfig, TopRow, check, manifest};
+use crate::{Limits, Result, Shard, Target, TargetConfig, TopRows, check, manifest};
 
 /// Where the hidden states of a pass of the MTP head come from: rows of a buffer, one per id.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +179,7 @@ impl<O: Ops> Mtp<O> {
         target: &mut Target<O>,
         rows: &[u32],
         allowed: usize,
-    ) -> Result<Vec<TopRow>> {
+    ) -> Result<TopRows> {
         check::rows("Mtp::candidates", rows, self.rows)?;
         let hidden = self.stream.normed();
         target.vocabulary().candidates(ops, hidden, rows, allowed)
@@ -198,7 +198,7 @@ impl<O: Ops> Mtp<O> {
         hidden: &O::Buf,
         rows: &[u32],
         allowed: usize,
-    ) -> Result<Vec<TopRow>> {
+    ) -> Result<TopRows> {
         target.vocabulary().candidates(ops, hidden, rows, allowed)
     }
 

@@ -7,7 +7,7 @@ use crate::layers::{
     Mode, Pass, Scratch, Stream,
 };
 use crate::weights::{Scope, Weights, target_name};
-use crate::{LayerKind, Limits, Result, Shard, TargetConfig, TopRow, check, manifest};
+use crate::{LayerKind, Limits, Result, Shard, TargetConfig, TopRows, check, manifest};
 
 /// One rank of a Qwen3.5 / Qwen3.6 text model with the states of all slots.
 pub struct Target<O: Ops> {
@@ -199,7 +199,7 @@ impl<O: Ops> Target<O> {
     }
 
     /// Likeliest tokens below `allowed` of rows of the last pass, at most `verify_rows` of them.
-    pub fn candidates(&mut self, ops: &O, rows: &[u32], allowed: usize) -> Result<Vec<TopRow>> {
+    pub fn candidates(&mut self, ops: &O, rows: &[u32], allowed: usize) -> Result<TopRows> {
         check::rows("Target::candidates", rows, self.rows)?;
         let hidden = self.stream.normed();
         self.vocabulary.candidates(ops, hidden, rows, allowed)
