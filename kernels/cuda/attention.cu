@@ -2,19 +2,8 @@
 // rows into tiles of (row, head) pairs, 16 to a warp; the keys are split over the grid, each block
 // reads the lengths from device memory, and a second kernel merges the parts.
 // Grid: (splits, key heads * row tiles, segments).
-#include "device.cuh"
-#include "params.h"
+#include "sight.cuh"
 #include "swizzle.cuh"
-
-constexpr float LOG2_E = 1.4426950408889634f;
-
-// What a packed row sees: tokens `first..end` of a chain; of a tree those from `first` up to the
-// committed length, then the rows whose bit is set.
-struct Sight {
-    int first;
-    int end;
-    unsigned long long word;
-};
 
 // What a block works on: packed rows, and keys of which so many stages are on their way.
 template <int HEAD_, int WARPS, int KEYS_, int STAGES_>
@@ -31,33 +20,6 @@ struct AttentionShared {
     Sight sight[T::ROWS];
     int head[T::ROWS];  // of the query among those of all rows, -1 beyond the last
 };
-
-DEVICE Sight sight_of(const AttentionParams &p, const Segment &segment, int row) {
-    const int position = p.tables.row_position[segment.first + row];
-    Sight sight = {0, segment.past + (p.causal ? row + 1 : segment.rows), 0};
-    if (p.window) sight.first = max_of(0, position + 1 - p.window);
-    if (segment.tree) {
-        unsigned long long word = p.causal ? p.tables.row_ancestors[segment.first + row] : ~0ull;
-        for (int j = 0; j < segment.rows; j++) {
-            const bool near = p.tables.row_position[segment.first + j] >= sight.first;
-            if (near && ((word >> j) & 1)) sight.word |= 1ull << j;
-        }
-        sight.end = segment.past + segment.rows;
-    }
-    return sight;
-}
-
-DEVICE bool sees(const Sight &sight, int token, int past, bool tree) {
-    if (tree && token >= past)
-        return token < sight.end && ((sight.word >> (token - past)) & 1);
-    return token >= sight.first && token < sight.end;
-}
-
-// Place of a token's keys, and values, in the cache.
-DEVICE long long place_of(const AttentionParams &p, const Segment &segment, int kv_head, int token) {
-    const unsigned block = p.tables.blocks[segment.blocks + token / BLOCK_TOKENS];
-    return ((long long)block * BLOCK_TOKENS + token % BLOCK_TOKENS) * p.kv_heads + kv_head;
-}
 
 template <class T>
 DEVICE void copy_keys(AttentionShared<T> &shared, const AttentionParams &p, const Segment &segment,
@@ -173,14 +135,6 @@ DEVICE void attend(Running<T::HEAD> &running, AttentionShared<T> &shared, int st
     }
 }
 
-// Where a value of the output's gate lies: query and gate of a head stand side by side.
-template <int HEAD>
-DEVICE float gate_at(const AttentionParams &p, long long row, int head, int column) {
-    if (!p.gate) return 1.0f;
-    const long long at = row * p.gate_stride + (long long)head * 2 * HEAD + column;
-    return sigmoid(to_float(load<bf16>(p.gate, at)));
-}
-
 template <int HEAD>
 DEVICE void finish(Running<HEAD> &running, const AttentionParams &p, const Segment &segment,
                    int kv_head, int packed) {
@@ -220,29 +174,6 @@ DEVICE void finish(Running<HEAD> &running, const AttentionParams &p, const Segme
     }
 }
 
-// What the packed rows see together: tokens from `first`, all of them from `all_from`, up to `end`.
-struct Reach {
-    int first, all_from, end;
-};
-
-template <class T>
-DEVICE Reach reach_of(const AttentionShared<T> &shared) {
-    Reach reach = {0x7fffffff, 0, 0};
-    for (int i = thread_index() % 32; i < T::ROWS; i += 32) {
-        const Sight &sight = shared.sight[i];
-        reach.first = min_of(reach.first, sight.first);
-        reach.all_from = max_of(reach.all_from, sight.first);
-        reach.end = max_of(reach.end, sight.end);
-    }
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-        reach.first = min_of(reach.first, shuffle_xor(reach.first, lanes));
-        reach.all_from = max_of(reach.all_from, shuffle_xor(reach.all_from, lanes));
-        reach.end = max_of(reach.end, shuffle_xor(reach.end, lanes));
-    }
-    return reach;
-}
-
 template <class T>
 DEVICE void attention(const AttentionParams &p) {
     AttentionShared<T> &shared = shared_as<AttentionShared<T>>();
@@ -266,7 +197,7 @@ DEVICE void attention(const AttentionParams &p) {
     // Without a window it is known before the rows are looked at.
     const int last = min_of(segment.rows, (packed + T::ROWS - 1) / group + 1);
     Reach reach = {0, 0, segment.past + (p.causal && !tree ? last : segment.rows)};
-    if (p.window) reach = reach_of(shared);
+    if (p.window) reach = reach_of(shared.sight);
     const int origin = reach.first / T::KEYS, tiles = ceil_div(reach.end, T::KEYS) - origin;
     const int share = ceil_div(tiles, p.splits);
     const int from = origin + block_x() * share;

@@ -1,83 +1,92 @@
 // Moving the states of gated-delta-net layers past the kept rows: one read and one write of each.
 #include "kept.cuh"
 
-constexpr int THREADS = 256;
-constexpr int KEYS = 32;
+constexpr int WARPS = 4, THREADS = 32 * WARPS;
+// Key dimensions of a block, and of a warp.
+constexpr int KEYS = 32, MINE = KEYS / WARPS;
 
 struct CommitShared {
-    float keys[TREE_ROWS][KEYS];  // e^(G - G_j) k_j
+    float keys[TREE_ROWS][KEYS];
     float u[TREE_ROWS][GDN_DIM];
-    int row[TREE_ROWS];
     float g[TREE_ROWS];
-    float scale[TREE_ROWS];
-    float from_state;
+    float scale[TREE_ROWS];  // e^(G - G_j)
+    float from_state;        // e^G
 };
 
-// S = e^G S + sum_j e^(G - G_j) k_j u_j^T for KEYS key dimensions of a value head.
+// S = e^G S + sum_j e^(G - G_j) k_j u_j^T for KEYS key dimensions of a value head: a warp has MINE of them,
+// a lane four columns.
 DEVICE void commit_state(const CommitLayer &p, const Tables &tables, int index, int head, int slice,
                          int key_heads, int value_heads) {
     CommitShared &shared = shared_as<CommitShared>();
+    const int thread = thread_index(), warp = thread / 32, lane = thread % 32;
+    // Tables are copied ahead of all kernels of a pass.
     const Segment segment = tables.segments[index];
-    const Kept kept_rows = kept_of(tables, index);
-    const int kept = kept_rows.count;
-    if (kept == 0) return;
-    const int key_head = head / (value_heads / key_heads), first_key = slice * KEYS;
+    const Kept kept = kept_of(tables, index);
+    const int first_key = slice * KEYS, key_head = head / (value_heads / key_heads);
     const long long slot_head = (long long)segment.slot * value_heads + head;
-    float *state = p.state + (slot_head * GDN_DIM + first_key) * GDN_DIM;
-
-    // A thread owns four columns of every eighth key dimension.
-    const int down = thread_index() / 32, across = thread_index() % 32;
-    Float4 sum[KEYS / 8];
+    float *state = p.state + (slot_head * GDN_DIM + first_key + warp * MINE) * GDN_DIM;
+    if (kept.count > 0) fetch_ahead(state + lane * 32);
+    wait_for_earlier();
+    if (kept.count == 0) return;
+    Float4 sum[MINE];
 #pragma unroll
-    for (int i = 0; i < KEYS / 8; i++) sum[i] = load<Float4>(state + (down + 8 * i) * GDN_DIM, across);
-
-    if (thread_index() < kept) {
-        const int row = segment.first + kept_rows.rows[thread_index()];
-        shared.row[thread_index()] = row;
-        shared.g[thread_index()] = p.g[(long long)row * value_heads + head];
+    for (int i = 0; i < MINE; i++) sum[i] = load<Float4>(state + i * GDN_DIM, lane);
+    if (thread < kept.count) {
+        const long long row = segment.first + kept.rows[thread];
+        shared.g[thread] = p.g[row * value_heads + head];
     }
-    sync_block();
-    if (thread_index() == 0) {
-        float decay = 0.0f;
-        for (int j = kept - 1; j >= 0; j--) {
-            shared.scale[j] = expf(decay);
-            decay += shared.g[j];
-        }
-        shared.from_state = expf(decay);
-    }
-    sync_block();
-    for (int i = thread_index(); i < kept * KEYS; i += THREADS) {
-        const int j = i / KEYS, key = i % KEYS;
-        const long long at = ((long long)shared.row[j] * key_heads + key_head) * GDN_DIM;
-        shared.keys[j][key] = shared.scale[j] * p.k[at + first_key + key];
-    }
-    for (int i = thread_index(); i < kept * (GDN_DIM / 4); i += THREADS) {
-        const int j = i / (GDN_DIM / 4), unit = i % (GDN_DIM / 4);
-        const long long at = ((long long)shared.row[j] * value_heads + head) * GDN_DIM;
-        store<Float4>(shared.u[j], unit, load<Float4>(p.u + at, unit));
-    }
-    sync_block();
-#pragma unroll
-    for (int i = 0; i < KEYS / 8; i++)
-#pragma unroll
-        for (int c = 0; c < 4; c++) sum[i].at[c] *= shared.from_state;
 #pragma unroll 4
-    for (int j = 0; j < kept; j++) {
-        const Float4 u = load<Float4>(shared.u[j], across);
+    for (int j = warp; j < kept.count; j += WARPS) {
+        const long long row = segment.first + kept.rows[j];
+        const float *from = p.u + (row * value_heads + head) * GDN_DIM;
+        copy_async(&shared.u[j][4 * lane], from + 4 * lane, true);
+    }
+    constexpr int UNITS = KEYS / 4;
+    for (int j = thread / UNITS; j < kept.count; j += THREADS / UNITS) {
+        const long long row = segment.first + kept.rows[j];
+        const int key = 4 * (thread % UNITS);
+        const float *from = p.k + (row * key_heads + key_head) * GDN_DIM + first_key;
+        copy_async(&shared.keys[j][key], from + key, true);
+    }
+    commit_copies();
+    sync_block();
+    if (thread < kept.count) {
+        float decay = 0.0f;
+#pragma unroll 4
+        for (int j = kept.count - 1; j > thread; j--) decay += shared.g[j];
+        shared.scale[thread] = expf(decay);
+        if (thread == 0) shared.from_state = expf(decay + shared.g[0]);
+    }
+    wait_copies<0>();
+    sync_block();
+    const float from_state = shared.from_state;
 #pragma unroll
-        for (int i = 0; i < KEYS / 8; i++) {
-            const float key = shared.keys[j][down + 8 * i];
+    for (int i = 0; i < MINE; i++)
 #pragma unroll
-            for (int c = 0; c < 4; c++) sum[i].at[c] += key * u.at[c];
+        for (int c = 0; c < 4; c++) sum[i].at[c] *= from_state;
+#pragma unroll 2
+    for (int j = 0; j < kept.count; j++) {
+        Float4 u = load<Float4>(shared.u[j], lane);
+        const float scale = shared.scale[j];
+#pragma unroll
+        for (int c = 0; c < 4; c++) u.at[c] *= scale;
+#pragma unroll
+        for (int four = 0; four < MINE / 4; four++) {
+            const Float4 keys = load<Float4>(shared.keys[j] + warp * MINE, four);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int c = 0; c < 4; c++) sum[4 * four + i].at[c] += keys.at[i] * u.at[c];
         }
     }
 #pragma unroll
-    for (int i = 0; i < KEYS / 8; i++) store<Float4>(state + (down + 8 * i) * GDN_DIM, across, sum[i]);
+    for (int i = 0; i < MINE; i++) store<Float4>(state + i * GDN_DIM, lane, sum[i]);
 }
 
 // The last TAPS - 1 inputs along old state and kept rows become the new state, for eight channels.
 DEVICE void commit_conv(const CommitLayer &p, const Tables &tables, int index, int unit, int channels,
                         int proj_stride) {
+    wait_for_earlier();
     const Segment segment = tables.segments[index];
     const int units = channels / 8;
     const Kept kept = kept_of(tables, index);
@@ -130,6 +139,6 @@ DEVICE void commit_layers(const CommitLayersParams &p) {
     commit_conv(layer, p.tables, index, block * THREADS + thread_index(), channels, stride);
 }
 
-KERNEL(gdn_commit_states, THREADS, 2, sizeof(CommitShared), GdnParams, gdn_commit)
-KERNEL(conv_commit_states, THREADS, 2, 0, ConvCommitParams, conv_commit)
-KERNEL(commit_gdn_layers, THREADS, 2, sizeof(CommitShared), CommitLayersParams, commit_layers)
+KERNEL_AHEAD(gdn_commit_states, THREADS, 4, sizeof(CommitShared), GdnParams, gdn_commit)
+KERNEL_AHEAD(conv_commit_states, THREADS, 4, 0, ConvCommitParams, conv_commit)
+KERNEL_AHEAD(commit_gdn_layers, THREADS, 4, sizeof(CommitShared), CommitLayersParams, commit_layers)

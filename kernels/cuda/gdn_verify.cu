@@ -9,31 +9,48 @@
 constexpr int COLUMNS = GDN_COLUMNS;
 constexpr int STEPS = GDN_DIM / 16;
 
-// Shapes for at most ROWS rows. The left operand stacks the keys over the queries in tiles of 16 rows;
-// two warps share a tile, each with every other tile of columns.
-template <int ROWS>
+// Shapes for at most ROWS rows. The left operand stacks the keys over the queries in tiles of 16 rows. The
+// warps of such a tile share its tiles of 8 columns, of the state and of the keys: two by turns or, where
+// blocks are so few that more warps find room, DEPTHS by parts of the key dimensions, whose sums they exchange.
+template <int ROWS_, int DEPTHS_>
 struct Shape {
-    static constexpr int LEFT_TILES = 2 * ROWS / 16;
-    static constexpr int SHARERS = 2;
-    static constexpr int WARPS = LEFT_TILES * SHARERS;
-    static constexpr int THREADS = 32 * WARPS;
-    static constexpr int STATE_TILES = COLUMNS / 8 / SHARERS;  // of a warp
-    static constexpr int GRAM_TILES = ROWS / 8 / SHARERS;      // of a warp
+    static constexpr int ROWS = ROWS_, LEFT_TILES = 2 * ROWS / 16;
+    static constexpr int DEPTHS = DEPTHS_, SHARERS = DEPTHS == 1 ? 2 : 1, TURNS = DEPTHS * SHARERS;
+    static constexpr int WARPS = LEFT_TILES * TURNS, THREADS = 32 * WARPS;
+    static constexpr int STATE_TILES = COLUMNS / 8, GRAM_TILES = ROWS / 8;
+    static constexpr int TILES = STATE_TILES + GRAM_TILES;
+    static constexpr int MINE = STATE_TILES / TURNS;  // of the state's, in the end a warp's
 };
 
-template <int ROWS>
+// Parts of the sums, as lanes hold them.
+template <class S, bool SOME>
+struct alignas(16) Parts {
+    Float4 at[S::LEFT_TILES][S::TILES][S::DEPTHS][32];
+};
+template <class S>
+struct alignas(16) Parts<S, false> {};
+
+template <class S>
 struct VerifyShared {
-    float state[GDN_DIM][COLUMNS + 4];  // padded, as `left`: fragments are loaded without conflicts
+    static constexpr int ROWS = S::ROWS;
+    // The decays between rows of a larger segment are worked out where they are used.
+    static constexpr int TABLE = ROWS > 32 ? 1 : ROWS;
     union {
-        float left[2 * ROWS][GDN_DIM + 8];
         struct {
+            float state[GDN_DIM][COLUMNS + 4];  // padded, as `left`: fragments load without conflicts
+            float left[2 * ROWS][GDN_DIM + 8];
+        };
+        struct {
+            Parts<S, (S::DEPTHS > 1)> parts;
             float keys[ROWS][ROWS + 4];     // [j][i]: decayed k_j . k_i, for ancestors j
             float queries[ROWS][ROWS + 4];  // [i][j]: decayed k_j . q_i, for ancestors and self
             float u[ROWS][COLUMNS + 8];
             float out[ROWS][COLUMNS + 8];
         };
     };
-    float decay[2][ROWS];  // sum of g along the path: high and low part
+    float between[TABLE][TABLE + 2];  // [i][j]: e^(G_i - G_j) for ancestors j and self, else 0
+    float from_state[ROWS];           // e^G
+    float decay[2][ROWS];             // sum of g along the path: high and low part
     double sum[2][ROWS];
     int above[2][ROWS];
     float beta[ROWS];
@@ -65,65 +82,120 @@ DEVICE const float *state_of(const GdnParams &p, const Segment &segment, const H
 }
 
 // Starts copying the state, keys and queries; rows beyond become zeros.
-template <int ROWS>
-DEVICE void copy_operands(VerifyShared<ROWS> &shared, const HeadRows &head, const float *state) {
-    constexpr int THREADS = Shape<ROWS>::THREADS, UNITS = GDN_DIM / 4, ACROSS = COLUMNS / 4;
-#pragma unroll
-    for (int i = thread_index(); i < GDN_DIM * ACROSS; i += THREADS) {
-        const int key = i / ACROSS, unit = i % ACROSS;
-        copy_async(&shared.state[key][4 * unit], state + key * GDN_DIM + 4 * unit, true);
-    }
-#pragma unroll 8
-    for (int i = thread_index(); i < 2 * ROWS * UNITS; i += THREADS) {
-        const int line = i / UNITS, unit = i % UNITS, row = line % ROWS;
-        const bool valid = row < head.rows;
-        const float *from = line < ROWS ? head.p.k : head.p.q;
-        copy_async(&shared.left[line][4 * unit], from + head.key(valid ? row : 0) + 4 * unit, valid);
+template <class S>
+DEVICE void copy_operands(VerifyShared<S> &shared, const HeadRows &head, const float *state) {
+    constexpr int THREADS = S::THREADS, ROWS = S::ROWS, UNITS = GDN_DIM / 4, ACROSS = COLUMNS / 4;
+    const int key = thread_index() / ACROSS, part = 4 * (thread_index() % ACROSS);
+    state += key * GDN_DIM + part;
+#pragma unroll 4
+    for (int i = 0; i < GDN_DIM; i += THREADS / ACROSS)
+        copy_async(&shared.state[key + i][part], state + i * GDN_DIM, true);
+    const int line = thread_index() / UNITS, unit = 4 * (thread_index() % UNITS);
+    const long long at = head.key(line) + unit;
+    const int stride = head.p.key_heads * GDN_DIM;
+#pragma unroll 2
+    for (int i = 0; i < ROWS; i += THREADS / UNITS) {
+        const bool valid = line + i < head.rows;
+        const long long from = valid ? at + (long long)i * stride : 0;
+        copy_async(&shared.left[line + i][unit], head.p.k + from, valid);
+        copy_async(&shared.left[ROWS + line + i][unit], head.p.q + from, valid);
     }
     commit_copies();
 }
 
-// Gates and ancestors of a row. The words of a tree come from the tables, a chain's are made.
-struct Row {
-    float g = 0.0f, beta = 0.0f;
-    unsigned long long ancestors = 0;
-    int parent = -1;
+// Gates and ancestors of the rows of a lane. The words of a tree come from the tables, a chain's are made.
+template <int ROWS>
+struct Rows {
+    static constexpr int MINE = ROWS <= 32 ? 1 : ROWS / 32;
+    float g[MINE], beta[MINE];
+    int above[MINE];
+    unsigned long long ancestors[MINE];
 
-    DEVICE Row(const HeadRows &head, int i, bool tree) {
-        if (i >= head.rows) return;
-        g = head.p.g[head.gate(i)];
-        beta = head.p.beta[head.gate(i)];
-        ancestors = ~0ull >> (63 - i);
-        parent = i - 1;
-        if (!tree) return;
-        ancestors = head.p.tables.row_ancestors[head.first + i];
-        parent = head.p.tables.row_parent[head.first + i];
+    // Of the first `count` rows; of others there is nothing.
+    DEVICE Rows(const HeadRows &head, bool tree, int count) {
+#pragma unroll
+        for (int n = 0; n < MINE; n++) {
+            const int i = thread_index() % 32 + 32 * n;
+            g[n] = beta[n] = 0.0f;
+            above[n] = -1;
+            ancestors[n] = 0;
+            if (i >= count) continue;
+            g[n] = head.p.g[head.gate(i)];
+            beta[n] = head.p.beta[head.gate(i)];
+            above[n] = tree ? head.p.tables.row_parent[head.first + i] : i - 1;
+            ancestors[n] = tree ? head.p.tables.row_ancestors[head.first + i] : ~0ull >> (63 - i);
+        }
     }
 };
 
-// Sums of g from the state down to each row, a row per thread: a sum takes in the one of the row above
-// what it covers, which doubles its reach. Kept in two parts, so that differences are exact enough.
-template <int ROWS>
-DEVICE void sum_decays(VerifyShared<ROWS> &shared, const Row &row) {
-    const int i = thread_index();
-    double sum = row.g;
-    int above = row.parent, turn = 0;
+// Sums of g from the state down to each row, by one warp: a sum takes in the one of the row above what it
+// covers, which doubles its reach. Kept in two parts, so that differences are exact enough.
+template <class S>
+DEVICE void sum_decays(VerifyShared<S> &shared, const Rows<S::ROWS> &rows) {
+    constexpr int ROWS = S::ROWS, MINE = Rows<ROWS>::MINE;
+    const int lane = thread_index() % 32;
+    double sum[MINE];
+    int above[MINE];
+#pragma unroll
+    for (int n = 0; n < MINE; n++) {
+        sum[n] = rows.g[n];
+        above[n] = rows.above[n];
+        if (lane + 32 * n >= ROWS) continue;
+        shared.beta[lane + 32 * n] = rows.beta[n];
+        shared.ancestors[lane + 32 * n] = rows.ancestors[n];
+    }
+    int turn = 0;
+#pragma unroll 1
     for (int reach = 1; reach < ROWS; reach *= 2) {
-        if (i < ROWS) {
-            shared.sum[turn][i] = sum;
-            shared.above[turn][i] = above;
+#pragma unroll
+        for (int n = 0; n < MINE; n++) {
+            const int i = lane + 32 * n;
+            if (i >= ROWS) continue;
+            shared.sum[turn][i] = sum[n];
+            shared.above[turn][i] = above[n];
         }
-        sync_block();
-        if (above >= 0) {
-            sum += shared.sum[turn][above];
-            above = shared.above[turn][above];
+        sync_warp();
+#pragma unroll
+        for (int n = 0; n < MINE; n++) {
+            if (above[n] < 0) continue;
+            sum[n] += shared.sum[turn][above[n]];
+            above[n] = shared.above[turn][above[n]];
         }
         turn = 1 - turn;
     }
-    if (i >= ROWS) return;
-    const float high = (float)sum;
-    shared.decay[0][i] = high;
-    shared.decay[1][i] = (float)(sum - high);
+#pragma unroll
+    for (int n = 0; n < MINE; n++) {
+        const int i = lane + 32 * n;
+        if (i >= ROWS) continue;
+        const float high = (float)sum[n];
+        shared.decay[0][i] = high;
+        shared.decay[1][i] = (float)(sum[n] - high);
+    }
+}
+
+// e^(G_i - G_j) where row j is an ancestor of row i or that itself, else 0.
+template <class S>
+DEVICE float decay_between(const VerifyShared<S> &shared, int i, int j) {
+    const float decay = (shared.decay[0][i] - shared.decay[0][j]) +
+                        (shared.decay[1][i] - shared.decay[1][j]);
+    return (shared.ancestors[i] >> j) & 1 ? expf(decay) : 0.0f;
+}
+
+template <class S>
+DEVICE void decay_rows(VerifyShared<S> &shared, int rows) {
+    constexpr int TABLE = VerifyShared<S>::TABLE;
+    const int thread = thread_index();
+    if (thread < S::ROWS)
+        shared.from_state[thread] =
+            thread < rows ? expf(shared.decay[0][thread] + shared.decay[1][thread]) : 0.0f;
+    if constexpr (TABLE > 1) {
+        static_assert(TABLE * TABLE % S::THREADS == 0, "as many for each thread");
+#pragma unroll
+        for (int first = 0; first < TABLE * TABLE; first += S::THREADS) {
+            const int i = (first + thread) / TABLE, j = thread % TABLE;
+            shared.between[i][j] = decay_between(shared, i, j);
+        }
+    }
 }
 
 // Two values side by side as sums of two bf16.
@@ -160,21 +232,20 @@ DEVICE void accumulate(float (*sums)[4], const Left &a, const Right *b) {
     for (int n = 0; n < COUNT; n++) multiply_add(sums[n], a.high, b[n].at[0].high, b[n].at[1].high);
 }
 
-// A warp's part of the products: a lane holds rows `lane / 4` and 8 below of its 16, columns
-// `2 (lane % 4)` and the next of every tile of 8.
-template <int ROWS>
-struct Products {
-    float state[Shape<ROWS>::STATE_TILES][4];
-    float gram[Shape<ROWS>::GRAM_TILES][4];
-};
+// A warp's sums, first of the state's tiles, then of the keys': a lane holds rows `lane / 4` and 8 below of
+// its 16, columns `2 (lane % 4)` and the next of every tile of 8.
+template <class S>
+using Products = float[S::TILES / S::SHARERS][4];
 
-template <int ROWS>
-DEVICE void multiply(Products<ROWS> &products, VerifyShared<ROWS> &shared, int left_tile, int sharer) {
-    using S = Shape<ROWS>;
+template <class S>
+DEVICE void multiply(Products<S> &products, VerifyShared<S> &shared, int left_tile, int sharer,
+                     int part) {
+    constexpr int ROWS = S::ROWS;
+    constexpr int STATE_TILES = S::STATE_TILES / S::SHARERS, GRAM_TILES = S::GRAM_TILES / S::SHARERS;
     const int lane = thread_index() % 32, down = lane / 4, across = 2 * (lane % 4);
 #pragma unroll 2
-    for (int step = 0; step < STEPS; step++) {
-        const int depth = 16 * step + across;
+    for (int i = 0; i < STEPS / S::DEPTHS; i++) {
+        const int depth = 16 * (part * STEPS / S::DEPTHS + i) + across;
         Left a;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -183,20 +254,20 @@ DEVICE void multiply(Products<ROWS> &products, VerifyShared<ROWS> &shared, int l
             a.high[i] = x.high;
             a.low[i] = x.low;
         }
-        Right b[S::STATE_TILES];
+        Right b[STATE_TILES];
 #pragma unroll
-        for (int n = 0; n < S::STATE_TILES; n++)
+        for (int n = 0; n < STATE_TILES; n++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int column = 8 * (n * S::SHARERS + sharer) + down;
                 b[n].at[i] = split(shared.state[depth + 8 * i][column],
                                    shared.state[depth + 8 * i + 1][column]);
             }
-        accumulate<S::STATE_TILES>(products.state, a, b);
+        accumulate<STATE_TILES>(products, a, b);
         // Ancestors come before: tiles behind the last of these rows stay zero.
-        constexpr int PAIR = S::GRAM_TILES < 2 ? 1 : 2;
+        constexpr int PAIR = GRAM_TILES < 2 ? 1 : 2;
 #pragma unroll
-        for (int n = 0; n < S::GRAM_TILES; n += PAIR) {
+        for (int n = 0; n < GRAM_TILES; n += PAIR) {
             if ((n * S::SHARERS) / 2 > left_tile % (ROWS / 16)) continue;
             Right keys[PAIR];
 #pragma unroll
@@ -206,56 +277,96 @@ DEVICE void multiply(Products<ROWS> &products, VerifyShared<ROWS> &shared, int l
                     const int row = 8 * ((n + m) * S::SHARERS + sharer) + down;
                     keys[m].at[i] = split_at(&shared.left[row][depth + 8 * i]);
                 }
-            accumulate<PAIR>(products.gram + n, a, keys);
+            accumulate<PAIR>(products + STATE_TILES + n, a, keys);
         }
     }
 }
 
-// Decays and masks. Leaves `u` = v - e^G S^T k, `out` = e^G S^T q and the two Gram matrices.
-template <int ROWS>
-DEVICE void place(const Products<ROWS> &products, VerifyShared<ROWS> &shared, const HeadRows &head,
-                  const Float2 (&values)[2][Shape<ROWS>::STATE_TILES], int left_tile, int sharer) {
-    using S = Shape<ROWS>;
-    const int lane = thread_index() % 32, across = 2 * (lane % 4);
-    const bool key = left_tile < ROWS / 16;
+// Decays a tile of the state's sums: `u` becomes v - e^G S^T k, `out` e^G S^T q.
+template <class S>
+DEVICE void place_state(const float (&sum)[4], VerifyShared<S> &shared, const Float2 (&values)[2],
+                        int left_tile, int column) {
+    const bool key = left_tile < S::ROWS / 16;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const int i = 16 * (left_tile % (ROWS / 16)) + lane / 4 + 8 * half;
-        const bool valid = i < head.rows;
-        const float high = shared.decay[0][i], low = shared.decay[1][i];
-        const float from_state = valid ? expf(high + low) : 0.0f;
+        const int i = 16 * (left_tile % (S::ROWS / 16)) + thread_index() % 32 / 4 + 8 * half;
+        const float decay = shared.from_state[i];
+        Float2 x;
 #pragma unroll
-        for (int n = 0; n < S::STATE_TILES; n++) {
-            const int column = 8 * (n * S::SHARERS + sharer) + across;
-            Float2 x;
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                x.at[c] = from_state * products.state[n][2 * half + c];
-                if (key) x.at[c] = values[half][n].at[c] - x.at[c];
-            }
-            store<Float2>((key ? shared.u : shared.out)[i] + column, 0, x);
+        for (int c = 0; c < 2; c++) {
+            x.at[c] = decay * sum[2 * half + c];
+            if (key) x.at[c] = values[half].at[c] - x.at[c];
         }
-        const unsigned long long ancestors = shared.ancestors[i];
+        store<Float2>((key ? shared.u : shared.out)[i] + column, 0, x);
+    }
+}
+
+// Decays and masks a tile of a Gram matrix.
+template <class S>
+DEVICE void place_gram(const float (&sum)[4], VerifyShared<S> &shared, int left_tile, int column) {
+    const bool key = left_tile < S::ROWS / 16;
 #pragma unroll
-        for (int n = 0; n < S::GRAM_TILES; n++)
+    for (int half = 0; half < 2; half++) {
+        const int i = 16 * (left_tile % (S::ROWS / 16)) + thread_index() % 32 / 4 + 8 * half;
+        Float2 x;
+        if constexpr (VerifyShared<S>::TABLE > 1) {
+            x = load<Float2>(shared.between[i] + column, 0);
+        } else {
+            x = {{decay_between(shared, i, column), decay_between(shared, i, column + 1)}};
+        }
 #pragma unroll
-            for (int c = 0; c < 2; c++) {
-                const int j = 8 * (n * S::SHARERS + sharer) + across + c;
-                const bool seen = valid && ((ancestors >> j) & 1);
-                const float decay = (high - shared.decay[0][j]) + (low - shared.decay[1][j]);
-                const float product = seen ? expf(decay) * products.gram[n][2 * half + c] : 0.0f;
-                if (key)
-                    shared.keys[j][i] = product;
-                else
-                    shared.queries[i][j] = product;
+        for (int c = 0; c < 2; c++) x.at[c] *= sum[2 * half + c];
+        if (key) {
+            shared.keys[column][i] = x.at[0];
+            shared.keys[column + 1][i] = x.at[1];
+        } else {
+            store<Float2>(shared.queries[i] + column, 0, x);
+        }
+    }
+}
+
+// Exchanges sums where warps have parts of them, and places the tiles that are a warp's then.
+template <class S>
+DEVICE void place(const Products<S> &products, VerifyShared<S> &shared, const Float2 (&values)[S::MINE][2],
+                  int left_tile, int turn) {
+    const int lane = thread_index() % 32;
+    if constexpr (S::DEPTHS > 1) {
+#pragma unroll
+        for (int n = 0; n < S::TILES; n++) {
+            const float(&x)[4] = products[n];
+            shared.parts.at[left_tile][n][turn][lane] = {{x[0], x[1], x[2], x[3]}};
+        }
+        sync_block();
+    }
+#pragma unroll
+    for (int n = 0; n * S::TURNS < S::TILES; n++) {
+        const int tile = n * S::TURNS + turn;
+        if (S::TILES % S::TURNS != 0 && tile >= S::TILES) break;
+        float sum[4] = {};
+        if constexpr (S::DEPTHS == 1) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) sum[c] = products[n][c];
+        } else {
+#pragma unroll
+            for (int part = 0; part < S::DEPTHS; part++) {
+                const Float4 x = shared.parts.at[left_tile][tile][part][lane];
+#pragma unroll
+                for (int c = 0; c < 4; c++) sum[c] += x.at[c];
             }
+        }
+        const int column = 8 * tile + 2 * (lane % 4);
+        if (n < S::MINE)
+            place_state(sum, shared, values[n], left_tile, column);
+        else
+            place_gram(sum, shared, left_tile, column - COLUMNS);
     }
 }
 
 // Forward substitution by one warp, a column per lane: `shared.u` ends as the corrections. They are
 // stored at the end, so that no load waits for a store.
-template <int ROWS>
-DEVICE void solve(VerifyShared<ROWS> &shared, int rows) {
+template <class S>
+DEVICE void solve(VerifyShared<S> &shared, int rows) {
+    constexpr int ROWS = S::ROWS;
     const int lane = thread_index() % 32;
     float u[ROWS];
 #pragma unroll
@@ -276,13 +387,15 @@ DEVICE void solve(VerifyShared<ROWS> &shared, int rows) {
     for (int i = 0; i < ROWS; i++) shared.u[i][lane] = u[i];
 }
 
-template <int ROWS>
-DEVICE void write_out(VerifyShared<ROWS> &shared, const HeadRows &head) {
+template <class S>
+DEVICE void write_out(VerifyShared<S> &shared, const HeadRows &head) {
+    constexpr int ROWS = S::ROWS;
     const int warp = thread_index() / 32, lane = thread_index() % 32;
     float u[ROWS];
 #pragma unroll
     for (int j = 0; j < ROWS; j++) u[j] = shared.u[j][lane];
-    for (int i = warp; i < head.rows; i += Shape<ROWS>::WARPS) {
+#pragma unroll 1
+    for (int i = warp; i < head.rows; i += S::WARPS) {
         // Beyond the row itself all queries are zero.
         float parts[4] = {shared.out[i][lane], 0.0f, 0.0f, 0.0f};
 #pragma unroll
@@ -297,10 +410,10 @@ DEVICE void write_out(VerifyShared<ROWS> &shared, const HeadRows &head) {
     }
 }
 
-template <int ROWS>
+template <class S>
 DEVICE void gdn_verify(const GdnParams &p) {
-    using S = Shape<ROWS>;
-    VerifyShared<ROWS> &shared = shared_as<VerifyShared<ROWS>>();
+    constexpr int ROWS = S::ROWS;
+    VerifyShared<S> &shared = shared_as<VerifyShared<S>>();
     // Tables are copied ahead of all kernels of a pass.
     const Segment segment = p.tables.segments[block_z()];
     const HeadRows head = {p, segment.first, segment.rows, block_y(), block_x() * COLUMNS};
@@ -308,32 +421,31 @@ DEVICE void gdn_verify(const GdnParams &p) {
     if (thread_index() < GDN_DIM) fetch_ahead(state + thread_index() * GDN_DIM);
     wait_for_earlier();
     if (head.rows == 0) return;
-    const Row row(head, thread_index(), segment.tree != 0);
-    copy_operands(shared, head, state);
     const int warp = thread_index() / 32, lane = thread_index() % 32;
-    const int left_tile = warp / S::SHARERS, sharer = warp % S::SHARERS;
-    Float2 values[2][S::STATE_TILES] = {};
+    const int left_tile = warp / S::TURNS, turn = warp % S::TURNS;
+    // Ahead of the copies, which are many.
+    const Rows<ROWS> rows(head, segment.tree != 0, warp == 0 ? head.rows : 0);
+    copy_operands(shared, head, state);
+    Float2 values[S::MINE][2] = {};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = 16 * left_tile + lane / 4 + 8 * half;
         if (row >= ROWS || row >= head.rows) continue;
 #pragma unroll
-        for (int n = 0; n < S::STATE_TILES; n++) {
-            const int column = 8 * (n * S::SHARERS + sharer) + 2 * (lane % 4);
-            values[half][n] = load<Float2>(p.v + head.value(row) + column, 0);
+        for (int n = 0; n < S::MINE; n++) {
+            const int column = 8 * (n * S::TURNS + turn) + 2 * (lane % 4);
+            values[n][half] = load<Float2>(p.v + head.value(row) + column, 0);
         }
     }
-    if (thread_index() < ROWS) {
-        shared.beta[thread_index()] = row.beta;
-        shared.ancestors[thread_index()] = row.ancestors;
-    }
-    sum_decays(shared, row);
+    if (warp == 0) sum_decays(shared, rows);
+    sync_block();
+    decay_rows(shared, head.rows);
     wait_copies<0>();
     sync_block();
-    Products<ROWS> products = {};
-    multiply(products, shared, left_tile, sharer);
-    sync_block();  // keys and queries make room
-    place(products, shared, head, values, left_tile, sharer);
+    Products<S> products = {};
+    multiply<S>(products, shared, left_tile, turn % S::SHARERS, turn / S::SHARERS);
+    sync_block();  // operands make room
+    place<S>(products, shared, values, left_tile, turn);
     sync_block();
     if (warp == 0) solve(shared, head.rows);
     sync_block();
@@ -392,11 +504,13 @@ DEVICE void gdn_verify_single(const GdnParams &p) {
     store<bf16>(p.out, head.value(0) + lane, to_bf16(decay * from_q + both * u));
 }
 
-#define VERIFY(rows)                                                                               \
-    KERNEL_AHEAD(gdn_verify_##rows, Shape<rows>::THREADS, 1, sizeof(VerifyShared<rows>), GdnParams, \
-                 gdn_verify<rows>)
+#define VERIFY(name, rows, depths)                                                                 \
+    KERNEL_AHEAD(name, (Shape<rows, depths>::THREADS), 1,                                          \
+                 (sizeof(VerifyShared<Shape<rows, depths>>)), GdnParams,                           \
+                 gdn_verify<Shape<rows, depths>>)
 
 KERNEL_AHEAD(gdn_verify_1, 32 * QUARTERS, 1, sizeof(SingleShared), GdnParams, gdn_verify_single)
-VERIFY(16)
-VERIFY(32)
-VERIFY(64)
+VERIFY(gdn_verify_16, 16, 1)
+VERIFY(gdn_verify_16_few, 16, 4)
+VERIFY(gdn_verify_32, 32, 1)
+VERIFY(gdn_verify_64, 64, 1)

@@ -13,14 +13,22 @@ struct Sums {
     float warps[WARPS];
 };
 
+// Leaders that are looked at as they come; more are sorted first.
+constexpr int FEW = 128;
+constexpr int CAPACITY = 4096;
+// Loads of a thread on their way.
+constexpr int TOGETHER = 16;
+
 struct Shared {
-    Sums sums;
+    unsigned heads[THREADS];  // of keys, each another one
+    Key least[WARPS];
     Key exchanged[THREADS];
-    Key groups[CANDIDATES];
+    Key groups[FEW];
     // A group's largest of each slice, or all of the groups that are looked at.
-    Key kept[CANDIDATES * (TOP_SLICES > GROUP ? TOP_SLICES : GROUP)];
-    int count;
+    Key kept[CAPACITY];
+    int count;  // of all that are to be kept
 };
+static_assert(CANDIDATES * TOP_SLICES <= CAPACITY && FEW * GROUP <= CAPACITY, "all can be kept");
 
 DEVICE float block_max(Sums &sums, float x) {
     x = warp_max(x);
@@ -98,7 +106,9 @@ DEVICE void sort_kept(Shared &shared) {
 }
 
 DEVICE void keep(Shared &shared, Key key, Key least) {
-    if (key != 0 && key >= least) shared.kept[count_up(&shared.count)] = key;
+    if (key == 0 || key < least) return;
+    const int place = count_up(&shared.count);
+    if (place < CAPACITY) shared.kept[place] = key;
 }
 
 // One block per slice and row.
@@ -130,62 +140,159 @@ DEVICE void top_slice(const TopParams &p) {
     }
 }
 
+// Log of the sum of exponentials of the row, less its greatest logit, by one warp.
+DEVICE float log_sum(const float *sums, int slices) {
+    const int lane = thread_index() % 32;
+    float most = -3.0e38f, sum = 0.0f;
+    for (int i = lane; i < slices; i += 32) most = fmaxf(most, sums[2 * i]);
+    most = warp_max(most);
+    for (int i = lane; i < slices; i += 32) sum += sums[2 * i + 1] * expf(sums[2 * i] - most);
+    return logf(warp_sum(sum));
+}
+
+// A key that at least CANDIDATES of the threads' keys reach, and few more: the least of those whose upper 24
+// bits are the greatest.
+DEVICE Key bound_of(Shared &shared, Key key) {
+    const int thread = thread_index();
+    const unsigned mine = (unsigned)(key >> 32) / THREADS * THREADS + (THREADS - 1 - thread);
+    shared.heads[thread] = mine;
+    sync_block();
+    int greater = 0;
+#pragma unroll 8
+    for (int i = 0; i < THREADS / 4; i++) {
+        const Bytes16 four = load<Bytes16>(shared.heads, i);
+#pragma unroll
+        for (int c = 0; c < 4; c++) greater += four.word[c] > mine;
+    }
+    Key least = greater < CANDIDATES ? key : ~0ull;
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        const Key other = shuffle_xor(least, lanes);
+        least = other < least ? other : least;
+    }
+    if (thread % 32 == 0) shared.least[thread / 32] = least;
+    sync_block();
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) least = shared.least[i] < least ? shared.least[i] : least;
+    return least;
+}
+
+// The greatest key that CANDIDATES of the threads' keys reach.
+DEVICE Key exact_bound_of(Shared &shared, Key key) {
+    const Key sorted = sort_threads(shared, key);
+    if (thread_index() == CANDIDATES - 1) shared.least[0] = sorted;
+    if (thread_index() == 0) shared.count = 0;
+    sync_block();
+    return shared.least[0];
+}
+
+// The first CANDIDATES of the `count` keys in `kept`, into `groups`.
+DEVICE void rank_kept(Shared &shared) {
+    const int thread = thread_index(), count = shared.count;
+    if (count > THREADS) {
+        sort_kept(shared);
+        if (thread < CANDIDATES) shared.groups[thread] = shared.kept[thread];
+        sync_block();
+        return;
+    }
+    if (thread < CANDIDATES) shared.groups[thread] = 0;
+    sync_block();
+    if (thread < count) {
+        const Key key = shared.kept[thread];
+        int rank = 0;
+#pragma unroll 8
+        for (int i = 0; i < count; i++) rank += shared.kept[i] > key;
+        if (rank < CANDIDATES) shared.groups[rank] = key;
+    }
+    sync_block();
+}
+
+DEVICE void keep_leaders(Shared &shared, const Key *keys, int slices, Key least) {
+#pragma unroll 1
+    for (int from = 0; from < slices; from += TOGETHER) {
+        Key some[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) some[i] = from + i < slices ? keys[(from + i) * THREADS] : 0;
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) keep(shared, some[i], least);
+    }
+}
+
+// All keys of groups that are as great as `least`.
+DEVICE void keep_members(Shared &shared, const TopParams &p, const float *logits, int groups, Key least) {
+#pragma unroll 1
+    for (int from = thread_index(); from < groups * GROUP; from += THREADS * TOGETHER) {
+        int column[TOGETHER];
+        float value[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            const int place = from + i * THREADS;
+            const Key group = place < groups * GROUP ? shared.groups[place / GROUP] : 0;
+            const int leader = (int)(id_of(group) - p.first);
+            column[i] = leader / TOP_SLICE * TOP_SLICE + leader % THREADS + place % GROUP * THREADS;
+            if (group == 0 || column[i] >= p.columns) column[i] = -1;
+            value[i] = column[i] < 0 ? 0.0f : logits[column[i]];
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++)
+            if (column[i] >= 0) keep(shared, key_of(value[i], p.first + column[i]), least);
+    }
+}
+
 // One block per row.
 DEVICE void top_row(const TopParams &p) {
     Shared &shared = shared_as<Shared>();
     const int thread = thread_index();
     const long long row = block_x(), first = row * p.slices;
-    float most = -3.0e38f;
-    for (int i = thread; i < p.slices; i += THREADS) most = fmaxf(most, p.sums[2 * (first + i)]);
-    most = block_max(shared.sums, most);
-    float sum = 0.0f;
-    for (int i = thread; i < p.slices; i += THREADS)
-        sum += p.sums[2 * (first + i) + 1] * expf(p.sums[2 * (first + i)] - most);
-    sum = block_sum(shared.sums, sum);
-
     // The groups with the greatest keys.
     const Key *keys = p.keys + first * THREADS + thread;
     Key greatest = 0;
-#pragma unroll 8
-    for (int i = 0; i < p.slices; i++) {
-        const Key key = keys[i * THREADS];
-        greatest = key > greatest ? key : greatest;
+#pragma unroll 1
+    for (int from = 0; from < p.slices; from += TOGETHER) {
+        Key some[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) some[i] = from + i < p.slices ? keys[(from + i) * THREADS] : 0;
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) greatest = some[i] > greatest ? some[i] : greatest;
     }
-    const Key sorted = sort_threads(shared, greatest);
-    if (thread == CANDIDATES - 1) shared.exchanged[0] = sorted;
     if (thread == 0) shared.count = 0;
+    Key least = bound_of(shared, greatest);
+    keep_leaders(shared, keys, p.slices, least);
     sync_block();
-    const Key least = shared.exchanged[0];
-#pragma unroll 8
-    for (int i = 0; i < p.slices; i++) keep(shared, keys[i * THREADS], least);
+    if (shared.count > CAPACITY) {
+        sync_block();
+        least = exact_bound_of(shared, greatest);
+        keep_leaders(shared, keys, p.slices, least);
+        sync_block();
+    }
+    // Mostly as many groups as there have to be, and few more.
+    int groups = shared.count;
+    Key enough = least;
+    if (groups > FEW) {
+        rank_kept(shared);
+        groups = CANDIDATES;
+        enough = shared.groups[CANDIDATES - 1];
+    } else {
+        if (thread < groups) shared.groups[thread] = shared.kept[thread];
+    }
     sync_block();
-    sort_kept(shared);
-    if (thread < CANDIDATES) shared.groups[thread] = shared.kept[thread];
     if (thread == 0) shared.count = 0;
     sync_block();
 
-    // All keys of these groups that are as great.
-    const Key enough = shared.groups[CANDIDATES - 1];
-    const float *logits = p.logits + row * p.width;
-#pragma unroll
-    for (int i = 0; i < CANDIDATES * GROUP / THREADS; i++) {
-        const int place = thread + i * THREADS;
-        const Key group = shared.groups[place / GROUP];
-        if (group == 0) continue;
-        const int leader = (int)(id_of(group) - p.first);
-        const int column =
-            leader / TOP_SLICE * TOP_SLICE + leader % THREADS + place % GROUP * THREADS;
-        if (column < p.columns) keep(shared, key_of(logits[column], p.first + column), enough);
-    }
+    keep_members(shared, p, p.logits + row * p.width, groups, enough);
     sync_block();
-    sort_kept(shared);
     float *out = p.out + row * (2 * CANDIDATES + 1);
+    // By a warp that mostly has nothing to rank.
+    if (thread >= THREADS - 32) {
+        const float sum = log_sum(p.sums + 2 * first, p.slices);
+        if (thread == THREADS - 32) out[2 * CANDIDATES] = sum;
+    }
+    rank_kept(shared);
     if (thread < CANDIDATES) {
-        const Key key = shared.kept[thread];
+        const Key key = shared.groups[thread];
         out[thread] = key == 0 ? minus_infinity() : logit_of(key);
         out[CANDIDATES + thread] = key == 0 ? 0.0f : (float)id_of(key);
     }
-    if (thread == 0) out[2 * CANDIDATES] = logf(sum);
 }
 
 KERNEL(top_slices, THREADS, 3, sizeof(Sums), TopParams, top_slice)

@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::error::in_op;
 use crate::kernel::{
     COMMIT_LAYERS, CONV_COMMIT, GDN_COMMIT, GDN_PREPARE, GDN_VERIFY_1, GDN_VERIFY_16,
-    GDN_VERIFY_32, GDN_VERIFY_64,
+    GDN_VERIFY_16_FEW, GDN_VERIFY_32, GDN_VERIFY_64,
 };
 use crate::params::{
     CommitLayer, CommitLayersParams, ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams,
@@ -19,7 +19,7 @@ use crate::tables::Pass;
 /// Warps of a block of `gdn_prepare`, one channel group each.
 const PREPARE_WARPS: usize = 4;
 /// Threads of a block of `conv_commit`, eight channels each.
-const CONV_COMMIT_THREADS: usize = 256;
+const CONV_COMMIT_THREADS: usize = 128;
 /// Key dimensions of a block of `gdn_commit`.
 const COMMIT_KEYS: usize = 32;
 
@@ -127,15 +127,17 @@ pub fn verify(
     check_slots(op, pass, state, false)?;
     check_index(op, "rows of a segment", pass.facts.longest, TREE_ROWS + 1)?;
     let params = params(op, dims, rows, pass, state, Some(out))?;
+    let grid = grid(GDN_DIM / GDN_COLUMNS, dims, pass);
+    let few = grid.iter().product::<usize>() <= GDN_VERIFY_16_FEW.resident_blocks(driver);
     let kernel = match pass.facts.longest {
         0..=1 => GDN_VERIFY_1,
+        2..=16 if few => GDN_VERIFY_16_FEW,
         2..=16 => GDN_VERIFY_16,
         17..=32 => GDN_VERIFY_32,
         _ => GDN_VERIFY_64,
     };
     // SAFETY: all buffers, slots and the number of rows were checked.
-    unsafe { kernel.launch(driver, grid(GDN_DIM / GDN_COLUMNS, dims, pass), &params) }
-        .map_err(in_op(op))
+    unsafe { kernel.launch(driver, grid, &params) }.map_err(in_op(op))
 }
 
 /// `most` is the longest path of kept rows.

@@ -84,6 +84,7 @@ kernels! {
     COMMIT_LAYERS = "gdn_commit" "commit_gdn_layers" CommitLayersParams,
     GDN_VERIFY_1 = "gdn_verify" "gdn_verify_1" GdnParams,
     GDN_VERIFY_16 = "gdn_verify" "gdn_verify_16" GdnParams,
+    GDN_VERIFY_16_FEW = "gdn_verify" "gdn_verify_16_few" GdnParams,
     GDN_VERIFY_32 = "gdn_verify" "gdn_verify_32" GdnParams,
     GDN_VERIFY_64 = "gdn_verify" "gdn_verify_64" GdnParams,
     GDN_COMMIT = "gdn_commit" "gdn_commit_states" GdnParams,

@@ -67,6 +67,12 @@ fn attention_split_over_the_keys() {
     check("attention", 8);
 }
 
+/// Many multiprocessors have room for all blocks at once.
+#[test]
+fn gdn_verify_of_few_blocks() {
+    check("gdn_verify", 1000);
+}
+
 /// Many multiprocessors take narrow slices; little memory takes prompts in parts.
 #[test]
 fn gdn_prefill_in_narrow_slices_and_parts() {

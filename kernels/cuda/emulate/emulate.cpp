@@ -225,6 +225,7 @@ extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, 
 #include "../kept.cuh"
 #include "../keys.cuh"
 #include "../noise.cuh"
+#include "../sight.cuh"
 
 namespace attention {
 #include "../attention.cu"

@@ -127,13 +127,25 @@ pub fn top(checks: &mut Checks) {
     if checks.full() {
         shapes.extend([(16, 248_320), (64, 124_160)]);
     }
-    for (n, width) in shapes {
-        for kind in ["random", "coarse", "rising", "bad"] {
+    let kinds = ["random", "coarse", "rising", "alike", "masked", "bad"];
+    let cases = shapes.into_iter().map(|(n, width)| (n, width, &kinds[..]));
+    // Alike logits in many slices: too many of their groups come into question to be kept.
+    for (n, width, kinds) in cases.chain([(1, 163_840, &kinds[3..4])]) {
+        for &kind in kinds {
             checks.case("top", format!("{n} x {width} {kind}"), |d| {
                 let mut data = d.numbers(n * width, 10.0);
                 match kind {
                     "coarse" => data.iter_mut().for_each(|x| *x = (*x / 4.0).round()),
                     "rising" => data.sort_by(f32::total_cmp),
+                    "alike" => data
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(i, x)| *x = 1.0 + (i % 256) as f32 * f32::EPSILON),
+                    "masked" => data
+                        .iter_mut()
+                        .enumerate()
+                        .filter(|(i, _)| i % 97 != 3)
+                        .for_each(|(_, x)| *x = f32::NEG_INFINITY),
                     "bad" => {
                         data.iter_mut()
                             .step_by(3)
