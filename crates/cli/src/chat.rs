@@ -47,8 +47,9 @@ pub fn run(args: &ChatArgs) -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     loop {
         if interactive {
-            print!("> ");
-            std::io::stdout().flush()?;
+            let mut out = std::io::stdout();
+            write!(out, "> ")?;
+            out.flush()?;
         }
         let Some(line) = lines.next().transpose()? else {
             return Ok(());

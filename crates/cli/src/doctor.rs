@@ -11,6 +11,7 @@ use volley_model::{DrafterConfig, Shard, TargetConfig, Traffic};
 use crate::bench;
 use crate::cards;
 use crate::error::{Error, Result};
+use crate::terminal::outln;
 
 /// Context of the expected step, tokens.
 const CONTEXT: usize = 512;
@@ -192,11 +193,11 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     }
     drop(out);
     if !args.measure {
-        println!("--measure tells what a step really takes");
+        outln!("--measure tells what a step really takes");
         return Ok(());
     }
     for e in report.expected.iter().filter(|e| e.fits) {
-        println!("{} on {} of them, measured:", e.model, e.ranks);
+        outln!("{} on {} of them, measured:", e.model, e.ranks);
         bench::step_of(e.model, e.ranks)?;
     }
     Ok(())

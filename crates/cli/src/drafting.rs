@@ -73,10 +73,8 @@ impl Drafting {
             return from_config(json, own, args.load_format)
                 .map_err(|message| Error::Usage(format!("--speculative-config: {message}")));
         }
-        let named = args.drafter.clone().map(|path| match args.load_format {
-            LoadFormat::Dummy => Source::Dummy(path),
-            _ => Source::Path(path),
-        });
+        let named = args.drafter.as_deref();
+        let named = named.map(|name| Source::of(name, args.load_format));
         let drafter = named.clone().or(own);
         let method = match (args.spec, &drafter) {
             (Some(spec), _) => spec,

@@ -114,6 +114,9 @@ fn print_chat(mut generation: Generation) -> Result<()> {
     while let Some(deltas) = generation.next_blocking() {
         deltas?.iter().try_for_each(|delta| printer.print(delta))?;
     }
+    if printer.hides_all() {
+        remark("nothing but thoughts, which only a terminal or --json shows");
+    }
     report(&generation);
     Ok(())
 }

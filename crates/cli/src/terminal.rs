@@ -10,11 +10,24 @@ use crate::error::Result;
 const DIM: &str = "\u{1b}[2m";
 const RESET: &str = "\u{1b}[0m";
 
+/// As `println`, but a reader that has gone, as `head` does, is no panic: a measurement goes on, and
+/// its record is written.
+macro_rules! outln {
+    ($($part:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($part)*);
+    }};
+}
+pub(crate) use outln;
+
 /// Writes the deltas of an answer as they come.
 pub struct Printer<W> {
     out: W,
     colours: bool,
+    /// Dimmed thoughts are being written.
     thinking: bool,
+    /// There were thoughts.
+    thought: bool,
     /// Something of the answer, not of the thoughts, is out.
     answered: bool,
 }
@@ -33,6 +46,7 @@ impl<W: Write> Printer<W> {
             out,
             colours,
             thinking: false,
+            thought: false,
             answered: false,
         }
     }
@@ -41,6 +55,7 @@ impl<W: Write> Printer<W> {
     pub fn print(&mut self, delta: &Delta) -> Result<()> {
         match delta {
             Delta::Reasoning(text) => {
+                self.thought = true;
                 if self.colours {
                     if !self.thinking {
                         self.thinking = true;
@@ -69,6 +84,11 @@ impl<W: Write> Printer<W> {
         }
         self.out.flush()?;
         Ok(())
+    }
+
+    /// Whether nothing was shown of what was said.
+    pub fn hides_all(&self) -> bool {
+        !self.colours && self.thought && !self.answered
     }
 
     fn end_thinking(&mut self, gap: &str) -> Result<()> {
@@ -142,6 +162,26 @@ mod tests {
     fn thoughts_are_dim_in_a_terminal_and_absent_elsewhere() {
         assert_eq!(printed(true), "\u{1b}[2mso hm\u{1b}[0m\n\nYes.\n");
         assert_eq!(printed(false), "Yes.\n");
+    }
+
+    #[test]
+    fn answers_without_a_visible_word_are_noticed() {
+        let hides = |colours: bool, deltas: &[Delta]| {
+            let mut printer = Printer::new(colours, Vec::new());
+            deltas
+                .iter()
+                .for_each(|delta| printer.print(delta).unwrap());
+            printer.hides_all()
+        };
+        let thought = Delta::Reasoning("hm".into());
+        let end = Delta::Finish(FinishReason::Length);
+        assert!(hides(false, &[thought.clone(), end.clone()]));
+        assert!(!hides(true, &[thought.clone(), end.clone()]));
+        assert!(!hides(
+            false,
+            &[thought, Delta::Content("Yes".into()), end.clone()]
+        ));
+        assert!(!hides(false, &[end]));
     }
 
     #[test]

@@ -55,10 +55,24 @@ fn only_keys_open_the_door() {
     }
     let refused = server.post("/v1/messages", &short());
     assert_eq!(refused.json()["error"]["type"], "authentication_error");
-    for path in ["/", "/health", "/ready", "/version", "/openapi.json"] {
+    for path in [
+        "/",
+        "/health",
+        "/v1/health/",
+        "/ready",
+        "/version/",
+        "/v1/openapi.json",
+    ] {
         assert_eq!(server.get(path).status, 200, "{path}");
     }
-    for path in ["/v1/models", "/metrics", "/tokenize", "/nothing"] {
+    for path in [
+        "/v1/models",
+        "/metrics",
+        "/v1/metrics",
+        "/tokenize",
+        "/nothing",
+        "/v1health",
+    ] {
         assert_eq!(server.get(path).status, 401, "{path}");
     }
 }

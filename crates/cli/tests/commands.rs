@@ -124,6 +124,42 @@ fn plan_says_what_fits_without_a_gpu() {
     );
 }
 
+/// As with `head`: what measures goes on to its record, and nothing panics.
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("start.json");
+    let record = record.to_str().unwrap();
+    for args in [
+        &["inspect", "demo"][..],
+        &["plan", "demo"],
+        &["bench", "start", "demo", "--json", record],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_volley"))
+            .args(args)
+            .stdout(writer)
+            .output()
+            .unwrap();
+        let message = text(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {message}");
+        assert!(!message.contains("panicked"), "{args:?}: {message}");
+    }
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+    assert!(!record["rows"].as_array().unwrap().is_empty(), "{record}");
+}
+
+#[test]
+fn answers_that_do_not_get_beyond_thoughts_are_told() {
+    let flags = ["generate", "--prompt", "What is 17 + 25?", "--chat"];
+    let short = volley(&[&flags[..], &["--max-tokens", "4"]].concat(), "");
+    assert!(short.status.success());
+    assert_eq!(text(&short.stdout), "\n");
+    let told = text(&short.stderr);
+    assert!(told.contains("nothing but thoughts"), "{told}");
+}
+
 #[test]
 fn wrong_arguments_end_with_2_and_one_line() {
     for (args, words) in [
@@ -157,6 +193,21 @@ fn broken_models_and_taken_ports_end_with_1_and_one_line() {
         (&["serve", &*empty][..], &*empty),
         (&["serve", "--port", &*port], &*port),
         (&["serve", "--tensor-parallel-size", "7"], "7"),
+        // What no machine has room for is not tried.
+        (
+            &["serve", "--tensor-parallel-size", "1000000"],
+            "1000000 ranks cannot share",
+        ),
+        (&["serve", "--max-num-seqs", "1000000000"], "1 and 4096"),
+        (
+            &["serve", "--max-num-seqs", "18446744073709551615"],
+            "1 and 4096",
+        ),
+        (
+            &["serve", "--max-prefix-checkpoints", "1000000000000"],
+            "0 and 65536",
+        ),
+        (&["serve", "--device", "cpu", "--gpus", "0"], "processor"),
         (&["generate", "--prompt", "", "--max-tokens", "1"], "empty"),
         (&["plan", "--gpu-memory-mib", "900"], "available 0.85 GB"),
     ] {

@@ -458,3 +458,50 @@ fn a_prefilled_answer_goes_on() {
     let rest = rest["choices"][0]["message"]["content"].as_str().unwrap();
     assert_eq!(format!("{half}{rest}"), text);
 }
+
+/// A stop string ends an answer before the engine does. Its counts are those of any other answer.
+#[test]
+fn a_stop_string_leaves_the_counts_complete() {
+    let server = Server::start(&[]);
+    let mut body = user("What is 17 + 25?");
+    body["chat_template_kwargs"] = json!({"enable_thinking": false});
+    let whole = server.chat_ok(body.clone());
+    let cached = |answer: &Value| answer["usage"]["prompt_tokens_details"]["cached_tokens"].clone();
+    assert_eq!(cached(&whole), 0);
+    let again = server.chat_ok(body.clone());
+    assert_ne!(cached(&again), 0);
+    let timed = server.metric("vllm:request_decode_time_seconds_count");
+
+    let text = whole["choices"][0]["message"]["content"].as_str().unwrap();
+    let count = |value: &Value| value.as_u64().unwrap();
+    let mut cut_inside_a_step = 0;
+    // Wherever it ends, also among the drafts of a step.
+    for at in [5, 9, 16, 30, 41] {
+        body["stop"] = json!([text[at..at + 3]]);
+        let stopped = server.chat_ok(body.clone());
+        assert!(
+            stopped["choices"][0]["stop_reason"].is_string(),
+            "{stopped}"
+        );
+        assert_eq!(cached(&stopped), cached(&again), "{stopped}");
+        let usage = &stopped["usage"];
+        let details = &usage["completion_tokens_details"];
+        let (tokens, steps) = (&usage["completion_tokens"], &usage["speculation"]["steps"]);
+        let accepted = count(&details["accepted_prediction_tokens"]);
+        let rejected = count(&details["rejected_prediction_tokens"]);
+        let drafted = usage["speculation"]["drafted_per_pos"].as_array().unwrap();
+        assert_eq!(accepted + rejected, drafted.iter().map(count).sum::<u64>());
+        // Each step gives a token of the target's own, and so does the prompt.
+        assert!(accepted <= count(tokens), "{usage}");
+        assert!(accepted + count(steps) + 1 >= count(tokens), "{usage}");
+        cut_inside_a_step += u64::from(accepted + count(steps) + 1 > count(tokens));
+
+        let mut streamed = body.clone();
+        streamed["stream_options"] = json!({"include_usage": true});
+        let chunks = server.stream(streamed);
+        assert_eq!(&chunks.last().unwrap()["usage"], usage);
+    }
+    assert!(cut_inside_a_step > 0);
+    let metric = server.metric("vllm:request_decode_time_seconds_count");
+    assert_eq!(metric, timed + 10.0);
+}

@@ -1,4 +1,4 @@
-//! Calls of tools in the model's own markup (qwen35 section 7), as a grammar.
+//! Calls of tools in the model's own markup, as a grammar.
 //!
 //! A call is `<tool_call>⏎<function=NAME>⏎`, for each argument `<parameter=KEY>⏎VALUE⏎</parameter>⏎`,
 //! and `</function>⏎</tool_call>`. Strings stand as they are, everything else as JSON.

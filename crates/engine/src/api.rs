@@ -92,6 +92,9 @@ pub struct RequestUpdate {
     pub forced: Vec<usize>,
     /// Set when the thoughts were closed with the tokens of this update.
     pub closed_by: Option<ClosedBy>,
+    /// Totals up to and with this update, for those who stop listening before the end; on the last
+    /// update the terminal has them.
+    pub so_far: Option<Usage>,
     /// Set on the last update.
     pub terminal: Option<Terminal>,
 }

@@ -28,7 +28,7 @@ impl Engine {
     /// Loads the models and starts the engine's threads; returns when it can take requests.
     pub fn start(options: EngineOptions, sources: Sources) -> Result<EngineHandle, EngineError> {
         match options.device {
-            DeviceKind::Cpu => Self::start_on(cpu::ops(options.ranks), options, sources),
+            DeviceKind::Cpu => Self::start_on(cpu::planned(&options, &sources)?, options, sources),
             #[cfg(feature = "cuda")]
             DeviceKind::Cuda => {
                 let (ops, options) = cuda::planned(options, &sources)?;
@@ -111,7 +111,7 @@ pub(crate) fn start_ranks(
         Ok((ranks, layout, block_size))
     }
     match options.device {
-        DeviceKind::Cpu => start(cpu::ops(options.ranks), options, sources),
+        DeviceKind::Cpu => start(cpu::planned(options, &sources)?, options, sources),
         #[cfg(feature = "cuda")]
         DeviceKind::Cuda => {
             let (ops, options) = cuda::planned(options.clone(), &sources)?;

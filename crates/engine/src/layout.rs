@@ -7,6 +7,11 @@ use crate::schedule::SchedulerLimits;
 use crate::sequence::Sampling;
 use crate::{EngineError, EngineInfo, EngineOptions, Sources, Speculation};
 
+/// Most requests that run at once, and most prefixes that are kept: what no machine has memory for
+/// is refused before it is asked for.
+const MOST_RUNNING: usize = 4096;
+const MOST_CHECKPOINTS: usize = 65_536;
+
 /// Sizes of an engine, settled from options and configs before any weight is read.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
@@ -42,13 +47,23 @@ impl Layout {
     ) -> Result<Self, EngineError> {
         let target = TargetConfig::read(&sources.target)?;
         let max_model_len = max_model_len(options, &target)?;
-        for (what, value) in [
-            ("prefill chunk", options.prefill_chunk),
-            ("number of running requests", options.max_running),
+        for (what, value, range) in [
+            ("prefill chunk", options.prefill_chunk, 1..=usize::MAX),
+            (
+                "number of running requests",
+                options.max_running,
+                1..=MOST_RUNNING,
+            ),
+            (
+                "number of kept prefixes",
+                options.checkpoints,
+                0..=MOST_CHECKPOINTS,
+            ),
         ] {
-            if value == 0 {
+            if !range.contains(&value) {
+                let (least, most) = range.into_inner();
                 return Err(EngineError::Options(format!(
-                    "the {what} must be at least 1"
+                    "the {what} is {value}, it must be between {least} and {most}"
                 )));
             }
         }

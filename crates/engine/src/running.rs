@@ -127,4 +127,19 @@ impl Running {
         }
         self.goal = self.goal.max(self.committed);
     }
+
+    /// Counts and times up to now.
+    pub fn totals(&self) -> Usage {
+        Usage {
+            prefill_ms: ms(self.admitted, self.first_token),
+            decode_ms: self.first_token.map_or(0.0, |first| ms(first, None)),
+            ..self.usage.clone()
+        }
+    }
+}
+
+/// Milliseconds from `start` to `end`, or to now.
+fn ms(start: Instant, end: Option<Instant>) -> f64 {
+    let end = end.unwrap_or_else(Instant::now);
+    end.saturating_duration_since(start).as_secs_f64() * 1e3
 }

@@ -19,7 +19,7 @@ pub enum LayerKind {
     FullAttention,
 }
 
-/// Shapes and constants of a Qwen3.5 / Qwen3.6 text model (qwen35 section 1).
+/// Shapes and constants of a Qwen3.5 / Qwen3.6 text model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetConfig {
     /// Rows of the embedding table; more than there are tokens.
@@ -145,7 +145,7 @@ impl TargetConfig {
         self.layers.len() - self.gdn_layers()
     }
 
-    /// Whether this many ranks can share the model (qwen35 section 4); the error says what they
+    /// Whether this many ranks can share the model; the error says what they
     /// cannot share.
     pub fn check_ranks(&self, ranks: usize) -> Result<()> {
         let shard = Shard { rank: 0, ranks };

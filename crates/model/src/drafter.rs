@@ -9,7 +9,7 @@ use crate::target::copy_block;
 use crate::weights::{Scope, Weights, drafter_name};
 use crate::{DrafterConfig, Limits, Result, Shard, Target, TargetConfig, TopRows, check, manifest};
 
-/// One rank of a DFlash drafter with its cache (dflash section 2). Heads and MLP are split among
+/// One rank of a DFlash drafter with its cache. Heads and MLP are split among
 /// the ranks, `fc` is replicated: its output is needed whole by every rank.
 ///
 /// A block's keys and values are written behind the context, which never advances over them.

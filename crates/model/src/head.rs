@@ -15,7 +15,7 @@ pub struct Outcome {
     pub drafts: Vec<u32>,
 }
 
-/// The embedding table and the output head, both split by vocabulary rows (qwen35 section 4).
+/// The embedding table and the output head, both split by vocabulary rows.
 pub(crate) struct Vocabulary<O: Ops> {
     table: O::Weight,
     /// Its own weight unless tied.

@@ -1,4 +1,4 @@
-//! The tensors that a model consists of, by name and shape (qwen35 2.1, dflash 1.1): what a
+//! The tensors that a model consists of, by name and shape: what a
 //! checkpoint is checked against.
 
 use serde::Serialize;
@@ -299,7 +299,7 @@ mod tests {
         (needed().count(), parameters)
     }
 
-    /// Counts of the published files (qwen35 1.4 and its head line).
+    /// Counts of the published files.
     #[test]
     fn tensors_and_parameters_of_the_family() {
         let large = config([5120, 17408, 64, 24, 4, 48], false);

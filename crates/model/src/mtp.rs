@@ -20,7 +20,7 @@ pub enum HiddenRows<'a, B> {
     Kept(&'a B, &'a [u32]),
 }
 
-/// One rank of the multi-token prediction head with its cache (qwen35 3.9). `fc` is replicated,
+/// One rank of the multi-token prediction head with its cache. `fc` is replicated,
 /// its layer is split like the target's.
 pub struct Mtp<O: Ops> {
     limits: Limits,

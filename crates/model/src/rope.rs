@@ -6,7 +6,7 @@ use volley_ops::{Dtype, Ops, RopeTable};
 use crate::Result;
 use crate::fields::Fields;
 
-/// Rotary embedding of the leading `dim` channels of a head (qwen35 3.6, dflash 2.3).
+/// Rotary embedding of the leading `dim` channels of a head.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rope {
     /// Base of the frequencies.

@@ -4,7 +4,7 @@ use volley_ops::Ops;
 
 use crate::{Error, Result};
 
-/// One rank's share of a model (qwen35 section 4).
+/// One rank's share of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// This rank, `0..ranks`.

@@ -1,5 +1,4 @@
-//! The front of a gated-delta-net layer: causal convolution over ancestors, head norms, gates
-//! (qwen35 3.3, steps 2 to 6; for trees dflash 7.2).
+//! The front of a gated-delta-net layer: causal convolution over ancestors, head norms, gates.
 
 use volley_ops::{Batch, GdnDims, GdnRows, Keep, Result, Segment};
 

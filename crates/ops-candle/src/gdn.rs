@@ -107,7 +107,7 @@ impl<'a> Views<'a> {
     }
 }
 
-/// Outputs and corrections of `parents.len()` rows on top of a state (dflash 7.2):
+/// Outputs and corrections of `parents.len()` rows on top of a state:
 /// `u_i = beta_i (v_i - e^G_i S^T k_i - sum_j e^(G_i - G_j) (k_j . k_i) u_j)` over the ancestors `j`,
 /// `o_i = e^G_i S^T q_i + sum_j e^(G_i - G_j) (k_j . q_i) u_j` over ancestors and self.
 struct Solve<'a, 'o> {

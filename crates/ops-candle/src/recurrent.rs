@@ -15,7 +15,7 @@ pub struct RecurrentInput<'a> {
     pub beta: &'a [f64],
 }
 
-/// The gated delta rule as it is defined (qwen35 3.3, step 7), token by token in f64: the reference
+/// The gated delta rule as it is defined, token by token in f64: the reference
 /// of every faster form. Advances `state` (`[value_heads, key_dim, value_dim]`) and returns the
 /// outputs `[n, value_heads * value_dim]`. Slices shorter than `dims` says are a panic.
 pub fn recurrent(dims: GdnDims, input: RecurrentInput, state: &mut [f64]) -> Vec<f64> {

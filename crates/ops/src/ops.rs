@@ -211,7 +211,7 @@ pub trait Ops: Sized {
         self.swiglu(wide, rows, out)
     }
 
-    /// Convolution, SiLU, l2 norm and gates (qwen35 3.3, steps 2 to 6) of the packed projection
+    /// Convolution, SiLU, l2 norm and gates of the packed projection
     /// `[q | k | v | z | b | a]`. Each row convolves over its ancestors; those before the segment
     /// come from `conv_state` (`[slots, conv_state_len]`), which stays as it is.
     /// `conv_w` is `[conv_channels, conv_kernel]`, `a_log` and `dt_bias` are `[1, value_heads]`.
@@ -227,7 +227,7 @@ pub trait Ops: Sized {
         batch: &Batch,
         rows: &mut GdnRows<Self::Buf>,
     ) -> Result<()>;
-    /// Chunked form (qwen35 3.4): outputs `[rows, value_width]` and the states (`[slots,
+    /// Chunked form: outputs `[rows, value_width]` and the states (`[slots,
     /// state_len]`) after the last row of each segment. Chains only.
     fn gdn_prefill(
         &self,
@@ -237,7 +237,7 @@ pub trait Ops: Sized {
         state: &mut Self::Buf,
         out: &mut Self::Buf,
     ) -> Result<()>;
-    /// Output-only form for chains and trees (dflash 6.2, 7.2): reads the states, writes outputs
+    /// Output-only form for chains and trees: reads the states, writes outputs
     /// and `rows.u`.
     fn gdn_verify(
         &self,

@@ -192,13 +192,12 @@ impl ApiError {
     }
 
     /// 415: content type or encoding that the server does not read.
-    pub fn unsupported_media(detail: &str) -> Self {
-        let message = format!("The request body must be application/json: {detail}");
+    pub fn unsupported_media(message: impl Into<String>) -> Self {
         Self::new(
             415,
             ErrorKind::InvalidRequestError,
             "unsupported_media_type",
-            message,
+            message.into(),
         )
     }
 

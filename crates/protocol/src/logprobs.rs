@@ -1,4 +1,4 @@
-//! Logprobs of the answer's tokens (API section 1.6).
+//! Logprobs of the answer's tokens.
 
 use schemars::JsonSchema;
 use serde::Serialize;

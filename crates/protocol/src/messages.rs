@@ -1,4 +1,4 @@
-//! Messages of a conversation: reading them (API section 1.3) and bringing them into an order
+//! Messages of a conversation: reading them and bringing them into an order
 //! that the chat template accepts.
 
 use serde_json::{Map, Value};
@@ -52,7 +52,7 @@ impl Message {
         }
     }
 
-    /// Would the template take this for a question of the user (qwen35 section 6.2, point 4)?
+    /// Would the template take this for a question of the user?
     fn is_query(&self) -> bool {
         let content = crate::template::python_strip(&self.content);
         self.role == Role::User

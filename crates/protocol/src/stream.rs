@@ -1,4 +1,4 @@
-//! From parser deltas to what goes over the wire (API sections 1.4 and 1.5).
+//! From parser deltas to what goes over the wire.
 
 use crate::ApiError;
 use crate::logprobs::{ChoiceLogprobs, TokenLogprob};

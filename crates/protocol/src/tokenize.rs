@@ -1,4 +1,4 @@
-//! `POST /tokenize` and `/detokenize`, in vLLM's form and in llama.cpp's (API section 1.16).
+//! `POST /tokenize` and `/detokenize`, in vLLM's form and in llama.cpp's.
 
 use schemars::JsonSchema;
 use serde::Serialize;

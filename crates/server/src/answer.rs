@@ -135,10 +135,9 @@ impl Answer {
             .collect()
     }
 
-    /// The engine's totals of each choice that it ended by itself.
-    pub fn totals(&self) -> impl Iterator<Item = EngineUsage> {
-        self.choices
-            .iter()
-            .filter_map(|choice| choice.output.terminal.clone())
+    /// The engine's totals of each choice.
+    pub fn totals(&self) -> impl Iterator<Item = &EngineUsage> {
+        let choices = self.choices.iter();
+        choices.filter_map(|choice| choice.output.totals.as_ref())
     }
 }

@@ -23,6 +23,10 @@ use crate::store::ResponseStore;
 /// Seconds after which a client may ask a busy or ending server again.
 pub const RETRY_AFTER_S: u32 = 2;
 
+/// Most bytes of JSON that kept responses hold together: a single conversation may be as large as a
+/// request's body.
+const MOST_STORED_BYTES: usize = 256 << 20;
+
 /// What the routes share.
 pub struct App {
     /// The one model.
@@ -45,7 +49,7 @@ impl App {
     pub fn new(model: ServedModel, options: ServerOptions) -> Self {
         Self {
             model,
-            responses: ResponseStore::new(options.max_stored_responses),
+            responses: ResponseStore::new(options.max_stored_responses, MOST_STORED_BYTES),
             options,
             metrics: Arc::new(Metrics::new()),
             openapi: openapi::document(&FEATURES, env!("CARGO_PKG_VERSION")).to_string(),
@@ -87,20 +91,20 @@ pub fn unix_seconds() -> u64 {
         .map_or(0, |elapsed| elapsed.as_secs())
 }
 
-/// All routes. Those of the API exist with and without `/v1`, and with a slash at the end.
+/// All routes. All but the page's exist with and without `/v1`, and with a slash at the end.
 pub fn router(app: Arc<App>) -> Router {
     let kept = get(stored::get).delete(stored::delete);
     let mut router = Router::new()
         .route("/", get(page::html))
         .route("/page.css", get(page::css))
-        .route("/page.js", get(page::js))
-        .route("/health", get(service::health))
-        .route("/health/ready", get(service::ready))
-        .route("/ready", get(service::ready))
-        .route("/version", get(service::version))
-        .route("/metrics", get(service::metrics))
-        .route("/openapi.json", get(service::openapi));
+        .route("/page.js", get(page::js));
     for (path, methods) in [
+        ("/health", get(service::health)),
+        ("/health/ready", get(service::ready)),
+        ("/ready", get(service::ready)),
+        ("/version", get(service::version)),
+        ("/metrics", get(service::metrics)),
+        ("/openapi.json", get(service::openapi)),
         ("/chat/completions", generate::route(Surface::Chat)),
         ("/completions", generate::route(Surface::Completions)),
         ("/responses", generate::route(Surface::Responses)),

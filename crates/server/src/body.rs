@@ -36,7 +36,7 @@ pub async fn read_json(request: Request, limits: BodyLimits) -> Result<Vec<u8>, 
     let is_gzip = matches!(&*encoding, "gzip" | "x-gzip");
     if !is_gzip && !matches!(&*encoding, "" | "identity") {
         return Err(ApiError::unsupported_media(
-            "of encodings only gzip is read; send it with Content-Encoding: identity",
+            "Of content encodings only gzip is read; send the body without one.",
         ));
     }
     let announced = header_text(&parts.headers, header::CONTENT_LENGTH);
@@ -54,7 +54,9 @@ pub async fn read_json(request: Request, limits: BodyLimits) -> Result<Vec<u8>, 
     let is_json = essence.eq_ignore_ascii_case("application/json");
     if !is_json && serde_json::from_slice::<serde_json::Value>(&bytes).is_err() {
         let shown: String = kind.chars().take(100).collect();
-        return Err(ApiError::unsupported_media(&format!("it is {shown:?}")));
+        return Err(ApiError::unsupported_media(format!(
+            "The request body must be application/json, but is {shown:?}."
+        )));
     }
     Ok(bytes)
 }

@@ -55,9 +55,9 @@ impl Generation {
         &self.output.tokens
     }
 
-    /// The engine's totals with timings, once it has ended the request by itself.
+    /// The engine's totals with timings, once something has come.
     pub fn timings(&self) -> Option<EngineUsage> {
-        self.output.terminal.clone()
+        self.output.totals.clone()
     }
 }
 
@@ -77,13 +77,13 @@ pub(crate) fn usage<'a>(
         reasoning += output.reasoning_tokens;
         drafted += output.drafted;
         accepted += output.accepted;
-        if let Some(usage) = &output.terminal {
-            steps += usage.steps;
-            drafts.add(&usage.speculation);
+        if let Some(totals) = output.totals.as_ref().filter(|_| output.is_over()) {
+            steps += totals.steps;
+            drafts.add(&totals.speculation);
         }
-        let terminal = output.terminal.as_ref().filter(|_| opens_prompt);
-        cached += terminal.map_or(0, |usage| usage.cached_tokens);
-        let told = terminal.filter(|_| output.tells_cache);
+        let first = output.totals.as_ref().filter(|_| opens_prompt);
+        cached += first.map_or(0, |totals| totals.cached_tokens);
+        let told = first.filter(|_| output.tells_cache);
         miss = miss.or_else(|| told.and_then(|usage| usage.cache_miss));
     }
     let usage = Usage::new(prompt_tokens, tokens)

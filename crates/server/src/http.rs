@@ -1,4 +1,4 @@
-//! HTTP rules shared by all routes: ids of requests, who asks, the shape of errors (API 1.0, 1.1).
+//! HTTP rules shared by all routes: ids of requests, who asks, the shape of errors.
 
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ pub async fn frame(State(app): State<Arc<App>>, mut request: Request, next: Next
 /// Lets only those through who bring a key, if the server has keys.
 pub async fn authorize(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let keys = &app.options.keys;
-    let path = request.uri().path();
+    let path = bare(request.uri().path());
     let is_open = OPEN_PATHS.contains(&path) || (path == "/metrics" && app.options.open_metrics);
     if keys.is_empty() || is_open {
         return next.run(request).await;
@@ -134,9 +134,19 @@ pub async fn authorize(State(app): State<Arc<App>>, mut request: Request, next: 
     next.run(request).await
 }
 
+/// A path without `/v1` before it and a slash behind it, in which the routes do not differ.
+fn bare(path: &str) -> &str {
+    let inner = path.strip_prefix("/v1");
+    let inner = inner.filter(|inner| inner.starts_with('/')).unwrap_or(path);
+    match inner.strip_suffix('/') {
+        Some(inner) if !inner.is_empty() => inner,
+        _ => inner,
+    }
+}
+
 /// The surface whose errors a path has.
 pub fn surface_of(path: &str) -> Surface {
-    let path = path.strip_prefix("/v1").unwrap_or(path);
+    let path = bare(path);
     match path == "/messages" || path.starts_with("/messages/") {
         true => Surface::Messages,
         false => Surface::Chat,
@@ -191,8 +201,33 @@ mod tests {
         for path in ["/v1/messages", "/messages/", "/v1/messages/count_tokens"] {
             assert_eq!(surface_of(path), Surface::Messages, "{path}");
         }
-        for path in ["/v1/chat/completions", "/v1/messagesx", "/", "/metrics"] {
+        for path in [
+            "/v1/chat/completions",
+            "/v1/messagesx",
+            "/v1messages",
+            "/",
+            "/metrics",
+        ] {
             assert_eq!(surface_of(path), Surface::Chat, "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_are_the_same_with_and_without_v1_and_a_slash() {
+        for path in ["/health", "/health/", "/v1/health", "/v1/health/"] {
+            assert_eq!(bare(path), "/health", "{path}");
+        }
+        for path in ["/", "/v1/"] {
+            assert_eq!(bare(path), "/", "{path}");
+        }
+        for path in [
+            "//health",
+            "/v1",
+            "/v1health",
+            "/v1//health",
+            "/v1/v1/health",
+        ] {
+            assert!(!OPEN_PATHS.contains(&bare(path)), "{path}");
         }
     }
 }

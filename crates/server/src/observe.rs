@@ -65,7 +65,7 @@ impl Observer {
         self.metrics.answered(&usage, seconds);
         for totals in answer.totals() {
             let first = self.first.unwrap_or(seconds);
-            self.metrics.engine_times(&totals, first);
+            self.metrics.engine_times(totals, first);
         }
         let details = usage.completion_tokens_details;
         tracing::info!(

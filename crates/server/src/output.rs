@@ -27,12 +27,12 @@ pub(crate) struct Output {
     pub(crate) tokens: Vec<u32>,
     /// Drafts verified.
     pub(crate) drafted: usize,
-    /// Of these, accepted.
+    /// Of these, part of the output: those behind its end do not count.
     pub(crate) accepted: usize,
     /// Tokens of the thoughts.
     pub(crate) reasoning_tokens: usize,
-    /// The engine's totals, once it has ended the choice by itself.
-    pub(crate) terminal: Option<Usage>,
+    /// The engine's totals of the latest update.
+    pub(crate) totals: Option<Usage>,
 }
 
 impl Output {
@@ -49,7 +49,7 @@ impl Output {
             drafted: 0,
             accepted: 0,
             reasoning_tokens: 0,
-            terminal: None,
+            totals: None,
         }
     }
 
@@ -81,12 +81,12 @@ impl Output {
         let Some(update) = update else {
             return Err(ApiError::engine_failure("it has stopped"));
         };
-        self.drafted += update.drafted;
-        self.accepted += update.accepted.min(update.drafted);
-        let stop = update.terminal.map(|terminal| {
-            self.terminal = Some(terminal.usage);
-            terminal.stop
-        });
+        let (before, drafted) = (self.tokens.len(), update.drafted);
+        let (stop, totals) = match update.terminal {
+            None => (None, update.so_far),
+            Some(terminal) => (Some(terminal.stop), Some(terminal.usage)),
+        };
+        self.totals = totals;
         let mut text = Vec::new();
         let mut end = match stop {
             None => None,
@@ -124,6 +124,9 @@ impl Output {
                 break;
             }
         }
+        self.drafted += drafted;
+        let said = self.tokens.len() - before;
+        self.accepted += update.accepted.min(drafted).min(said);
         if let Some(recording) = &mut self.recording {
             recording.step(&text);
         }

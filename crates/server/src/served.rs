@@ -56,19 +56,7 @@ pub struct Prepared {
 }
 
 /// What this server does beyond text, tools and sampling.
-pub const FEATURES: Features = Features {
-    max_choices: 8,
-    max_prompts: 64,
-    logprobs: true,
-    constraints: true,
-    forced_calls: true,
-    thinking_budget: true,
-    hidden_reasoning: true,
-    speculative: true,
-    echo: true,
-    continue_final_message: true,
-    stored_responses: true,
-};
+pub const FEATURES: Features = Features::all();
 
 impl ServedModel {
     /// The name in answers.

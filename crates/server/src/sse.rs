@@ -1,4 +1,4 @@
-//! Streaming a response as server-sent events (API section 1.5).
+//! Streaming a response as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -55,7 +55,7 @@ pub fn parse() -> Cli {
     Cli::parse_from(normalize(std::env::args_os()))
 }
 
-/// Adds the default command, and writes vLLM's spellings (`-tp`, underscores) as ours.
+/// Adds the default command, and writes vLLM's spellings (`-tp`, `-O3`, underscores) as ours.
 fn normalize(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.into_iter().collect();
     let is_command = args.get(1).is_some_and(|first| {
@@ -78,6 +78,12 @@ fn spell(arg: OsString) -> OsString {
     };
     let flag = match flag {
         "-tp" => "--tensor-parallel-size".into(),
+        "-pp" => "--pipeline-parallel-size".into(),
+        "-dp" => "--data-parallel-size".into(),
+        "-cc" => "--compilation-config".into(),
+        "-O0" | "-O1" | "-O2" | "-O3" => {
+            return format!("--compilation-config={}", &flag[2..]).into();
+        }
         flag if flag.starts_with("--") && !flag.contains(char::is_whitespace) => {
             flag.replace('_', "-")
         }
@@ -139,6 +145,34 @@ mod tests {
                 "--trust-remote-code"
             ]
         );
+        assert!(serve("volley serve").ignored.given().is_empty());
+    }
+
+    #[test]
+    fn other_command_lines_of_vllm_work() {
+        let args = serve(
+            "volley serve DIR -tp 2 -pp 1 -dp=1 -O3 --gpu-memory-utilization 0.95 --max-model-len 128K \
+             --max-num-seqs 64 --max-num-batched-tokens 8k --async-scheduling --no-enable-log-requests \
+             --mm_encoder_tp_mode data --limit-mm-per-prompt {\"image\":0} --kv-cache-dtype auto \
+             --compilation-config {\"cudagraph_mode\":\"PIECEWISE\"} --block-size 16 --swap-space 4 \
+             --distributed-executor-backend mp --disable-custom-all-reduce --uvicorn-log-level warning \
+             --cudagraph-capture-sizes 1 2 4 8 --attention-backend FLASHINFER --seed 0",
+        );
+        assert_eq!(args.model.max_model_len, Some(131_072));
+        assert_eq!(args.max_num_batched_tokens, Some(8000));
+        assert_eq!(args.ignored.given().len(), 15);
+        let origins = |line: &str| {
+            let options = serve(line).http.options(1);
+            options.map(|options| options.allowed_origins)
+        };
+        let list = origins(r#"volley --allowed-origins ["https://a.example","*"]"#);
+        assert_eq!(list.unwrap(), ["https://a.example", "*"]);
+        assert_eq!(origins("volley --allowed-origins a b").unwrap(), ["a", "b"]);
+        assert!(origins("volley --allowed-origins [a]").is_err());
+        let named = serve("volley serve --model DIR --served-model-name a --port 1");
+        assert_eq!(named.model.model, "demo");
+        assert_eq!(named.chosen().model, "DIR");
+        assert_eq!(serve("volley serve DIR").chosen().model, "DIR");
     }
 
     #[test]
@@ -149,6 +183,13 @@ mod tests {
             "volley serve --tool-call-parser hermes",
             "volley serve --reasoning-parser deepseek_r1",
             "volley serve --quantization fp8",
+            "volley serve --kv-cache-dtype fp8",
+            "volley serve --pipeline-parallel-size 2",
+            "volley serve -dp 2",
+            "volley serve DIR --model DIR",
+            "volley serve --max-model-len 0k",
+            "volley serve --request-timeout 1e300",
+            "volley bench serve x --rate 1e-300",
             "volley serve --spec none --speculative-config {}",
             "volley serve --spec eagle",
             "volley generate",

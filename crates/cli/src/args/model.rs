@@ -1,12 +1,10 @@
 //! Flags of every command that loads a model.
 
-use std::path::PathBuf;
-
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use volley_speculate::Method;
 
-use super::values::{positive, share};
+use super::values::{count, positive, share};
 
 /// Which model runs and how it drafts.
 #[derive(Args, Clone, Debug)]
@@ -35,7 +33,7 @@ pub struct ModelArgs {
     pub gpu_memory_utilization: f64,
     /// Longest sequence, prompt and output together, in tokens [default: the model's own limit,
     /// at most 32768].
-    #[arg(long, value_name = "TOKENS", value_parser = positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
     pub max_model_len: Option<usize>,
     /// Speculative decoding: short form of --speculative-config.
     #[arg(long, value_name = "METHOD", conflicts_with = "speculative_config",
@@ -43,7 +41,7 @@ pub struct ModelArgs {
     pub spec: Option<Method>,
     /// Folder or .safetensors file of the DFlash drafter.
     #[arg(long, value_name = "PATH", conflicts_with = "speculative_config")]
-    pub drafter: Option<PathBuf>,
+    pub drafter: Option<String>,
     /// Drafts verified per step [default: all of the drafter's block].
     #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "speculative_config")]
     pub num_speculative_tokens: Option<usize>,

@@ -21,12 +21,38 @@ pub fn number_in<const LOW: i8, const HIGH: i8>(text: &str) -> Result<f32, Strin
     }
 }
 
-/// A time of more than nothing, in seconds.
+/// A number of tokens or requests, 1 or more; as vLLM reads it, `32k` is 32,000 and `32K` 32,768.
+pub fn count(text: &str) -> Result<usize, String> {
+    const UNITS: [(char, f64); 4] = [('k', 1e3), ('K', 1024.0), ('m', 1e6), ('M', 1_048_576.0)];
+    let mut parts = UNITS
+        .iter()
+        .filter_map(|(unit, size)| Some((text.strip_suffix(*unit)?, size)));
+    let Some((number, size)) = parts.next() else {
+        return positive(text);
+    };
+    let number: f64 = number.parse().map_err(|error| format!("{error}"))?;
+    match (number * size).round() {
+        whole if (1.0..=1e15).contains(&whole) => Ok(whole as usize),
+        _ => Err("must be at least 1, and no more than 1e15".into()),
+    }
+}
+
+/// A time of more than nothing, in seconds; up to 30 years, so that a moment can be told from it.
 pub fn seconds(text: &str) -> Result<Duration, String> {
+    const MOST: Duration = Duration::from_secs(1_000_000_000);
     let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
     match Duration::try_from_secs_f64(number) {
-        Ok(time) if !time.is_zero() => Ok(time),
-        _ => Err("must be a number of seconds above 0".into()),
+        Ok(time) if !time.is_zero() && time <= MOST => Ok(time),
+        _ => Err("must be a number of seconds above 0, and no more than 1e9".into()),
+    }
+}
+
+/// So many a second.
+pub fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match (1e-6..=1e6).contains(&rate) {
+        true => Ok(rate),
+        false => Err("must be between 1e-6 and 1e6".into()),
     }
 }
 
@@ -37,5 +63,40 @@ pub fn share(text: &str) -> Result<f64, String> {
         Ok(share)
     } else {
         Err("must be above 0 and at most 1".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_the_units_of_vllm() {
+        for (text, number) in [
+            ("7", 7),
+            ("32k", 32_000),
+            ("32K", 32_768),
+            ("1.5k", 1500),
+            ("2M", 2 << 20),
+        ] {
+            assert_eq!(count(text), Ok(number), "{text}");
+        }
+        for text in [
+            "", "0", "-1", "k", "0k", "1e300k", "NaNk", "2kk", "4 K", "auto",
+        ] {
+            assert!(count(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_and_rates_can_be_kept() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "1e-300", "1e10", "1e300", "inf", "NaN", "x"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!(rate("0.5"), Ok(0.5));
+        for text in ["0", "-1", "1e-300", "inf", "NaN", "x"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
     }
 }

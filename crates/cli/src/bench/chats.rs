@@ -136,9 +136,9 @@ pub fn answer(
     while let Some(deltas) = generation.next_blocking() {
         answer.extend(&deltas?);
     }
-    let usage = generation.timings().ok_or_else(|| {
-        Error::Usage("a stop string ended the request before the engine did".into())
-    })?;
+    let usage = generation
+        .timings()
+        .ok_or_else(|| Error::Failed("the engine ended a request without a word".into()))?;
     Ok(Outcome {
         answer,
         prompt,

@@ -10,6 +10,7 @@ use super::{progress, record};
 use crate::args::ModelArgs;
 use crate::drafting::{Drafting, Source};
 use crate::error::Result;
+use crate::terminal::outln;
 use crate::{load, open};
 
 /// `volley bench kernels`.
@@ -48,17 +49,22 @@ pub fn run(args: &KernelsArgs) -> Result<()> {
 }
 
 fn print(report: &KernelReport) {
-    println!(
+    outln!(
         "reads {:.0} GB/s, products {:.0} TFLOP/s",
         report.read / 1e9,
         report.product / 1e12
     );
-    println!(
+    outln!(
         "{:<18}{:<48}{:>10}{:>8}{:>10}{:>12}",
-        "kernel", "case", "us", "GB/s", "TFLOP/s", "of ceiling"
+        "kernel",
+        "case",
+        "us",
+        "GB/s",
+        "TFLOP/s",
+        "of ceiling"
     );
     for row in &report.rows {
-        println!(
+        outln!(
             "{:<18}{:<48}{:>10.2}{:>8.0}{:>10.1}{:>10.0} %",
             row.kernel,
             row.case,

@@ -14,6 +14,7 @@ use crate::args::ModelArgs;
 use crate::args::values::positive;
 use crate::error::{Error, Result};
 use crate::load;
+use crate::terminal::outln;
 
 /// `volley bench quality`.
 #[derive(Args, Clone, Debug)]
@@ -189,12 +190,18 @@ fn show(chat: &chats::Chat, outcome: &chats::Outcome) {
 }
 
 fn print(rows: &[Row]) {
-    println!(
+    outln!(
         "{:14}{:>9}{:>7}{:>7}{:>10}{:>9}{:>19}",
-        "kind", "calls", "chats", "right", "accuracy", "tokens", "acceptance length"
+        "kind",
+        "calls",
+        "chats",
+        "right",
+        "accuracy",
+        "tokens",
+        "acceptance length"
     );
     for row in rows {
-        println!(
+        outln!(
             "{:14}{:>9}{:>7}{:>7}{:>9.1}%{:>9}{:>19.2}",
             row.kind,
             format!("{:?}", row.calls).to_lowercase(),

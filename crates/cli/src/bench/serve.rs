@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use volley_engine::DeviceKind;
 
 use super::{chats, progress, record};
-use crate::args::values::{number_in, positive};
+use crate::args::values::{number_in, positive, rate};
 use crate::error::{Error, Result};
+use crate::terminal::outln;
 
 /// `volley bench serve`.
 #[derive(Args, Clone, Debug)]
@@ -33,7 +34,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive)]
     pub concurrency: Vec<usize>,
     /// Requests per second to start at most [default: as fast as others end].
-    #[arg(long, value_name = "PER_S")]
+    #[arg(long, value_name = "PER_S", value_parser = rate)]
     pub rate: Option<f64>,
     /// Requests in total [default: every chat once].
     #[arg(long, value_name = "N", value_parser = positive)]
@@ -95,11 +96,6 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         )));
     }
     let extra = extra_body(args.extra_body.as_deref())?;
-    if let Some(rate) = args.rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
-        return Err(Error::Usage(format!(
-            "--rate must be above 0, but is {rate}"
-        )));
-    }
     let client = Client::new(args);
     let model = match &args.served_model_name {
         Some(name) => name.clone(),
@@ -345,8 +341,8 @@ fn has_text(delta: &Value) -> bool {
 }
 
 fn print(row: &Row) {
-    println!("{} ({}), {} at a time", row.url, row.model, row.concurrency);
-    println!(
+    outln!("{} ({}), {} at a time", row.url, row.model, row.concurrency);
+    outln!(
         "{} requests in {:.1} s, {} failed; {:.1} requests/s, {:.1} output tokens/s ({} tokens)",
         row.requests,
         row.seconds,
@@ -355,7 +351,7 @@ fn print(row: &Row) {
         row.output_tokens_per_s,
         row.completion_tokens
     );
-    println!("{:20}{:>12}{:>12}", "milliseconds", "p50", "p99");
+    outln!("{:20}{:>12}{:>12}", "milliseconds", "p50", "p99");
     for (name, p50, p99) in [
         (
             "first token",
@@ -369,7 +365,7 @@ fn print(row: &Row) {
         ),
         ("per token", row.ms_per_token_p50, row.ms_per_token_p99),
     ] {
-        println!("{name:20}{p50:>12.2}{p99:>12.2}");
+        outln!("{name:20}{p50:>12.2}{p99:>12.2}");
     }
 }
 

@@ -12,6 +12,7 @@ use crate::args::ModelArgs;
 use crate::args::values::positive;
 use crate::error::Result;
 use crate::load::{self, Scheduling};
+use crate::terminal::outln;
 
 /// `volley bench start`.
 #[derive(Args, Clone, Debug)]
@@ -59,7 +60,7 @@ pub fn run(args: &StartArgs) -> Result<()> {
             ready_s,
             gb_per_s: weight_bytes as f64 / 1e9 / ready_s,
         };
-        println!(
+        outln!(
             "{:.2} GB ready in {ready_s:.2} s, {:.2} GB/s ({open_s:.2} s to open)",
             weight_bytes as f64 / 1e9,
             row.gb_per_s

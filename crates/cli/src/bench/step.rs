@@ -13,6 +13,7 @@ use crate::args::ModelArgs;
 use crate::args::values::positive;
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
+use crate::terminal::outln;
 use crate::{load, open};
 
 /// `volley bench step`.
@@ -174,7 +175,7 @@ fn measure_all(args: &StepArgs) -> Result<Vec<Row>> {
     let device = load::device(args.model.device);
     let bandwidth = load::read_bandwidth(device)?;
     if let Some(bandwidth) = bandwidth {
-        println!("reads {:.0} GB/s", bandwidth / 1e9);
+        outln!("reads {:.0} GB/s", bandwidth / 1e9);
     }
     let methods = match &args.methods[..] {
         [] => match Drafting::of(&args.model)? {
@@ -394,7 +395,7 @@ fn row(
 }
 
 fn header() {
-    println!(
+    outln!(
         "{:8}{:>12}{:>9}{:>11}{:>6}{:>13}{:>9}{:>11}{:>8}{:>12}{:>13}",
         "method",
         "temperature",
@@ -417,7 +418,7 @@ fn print(row: &Row) {
     let share = row.floor_ms.map_or("-".to_string(), |ms| {
         format!("{:.0} %", 100.0 * ms / row.ms_per_step)
     });
-    println!(
+    outln!(
         "{:8}{:>12}{:>9}{:>11}{:>6}{:>13.3}{:>9.3}{:>11}{:>8}{:>12.1}{:>13.1}",
         row.method,
         row.temperature,

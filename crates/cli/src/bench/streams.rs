@@ -14,6 +14,7 @@ use crate::args::ModelArgs;
 use crate::args::values::positive;
 use crate::error::{Error, Result};
 use crate::load::{self, Scheduling};
+use crate::terminal::outln;
 
 /// `volley bench streams`.
 #[derive(Args, Clone, Debug)]
@@ -312,7 +313,7 @@ fn while_all_run(heard: &[Heard]) -> Option<f64> {
 }
 
 fn print(rows: &[Row]) {
-    println!(
+    outln!(
         "{:8}{:>8}{:>10}{:>10}{:>10}{:>8}{:>10}{:>10}{:>10}{:>12}{:>10}{:>10}{:>12}",
         "method",
         "streams",
@@ -329,7 +330,7 @@ fn print(rows: &[Row]) {
         "beside first"
     );
     for row in rows {
-        println!(
+        outln!(
             "{:8}{:>8}{:>10.1}{:>10.1}{:>10.2}{:>8}{:>10.2}{:>10.2}{:>10.2}{:>12.1}{:>10.1}{:>10.1}{:>12.1}",
             row.method,
             row.streams,

@@ -14,6 +14,7 @@ use crate::args::values::positive;
 use crate::args::{Device, ModelArgs};
 use crate::error::{Error, Result};
 use crate::load;
+use crate::terminal::outln;
 
 /// `volley bench texts`.
 #[derive(Args, Clone, Debug)]
@@ -80,6 +81,7 @@ pub fn run(args: &TextsArgs) -> Result<()> {
     let prompts = chats::limited(chats::read(&args.chats)?, args.limit);
     let on_cpu = ModelArgs {
         device: Device::Cpu,
+        gpus: Vec::new(),
         tensor_parallel_size: 1,
         ..args.model.clone()
     };
@@ -196,9 +198,14 @@ fn difference(prompt: usize, expected: &Text, found: &[u32]) -> Option<Differenc
 }
 
 fn print(rows: &[Row]) {
-    println!(
+    outln!(
         "{:12}{:>8}{:>9}{:>14}{:>16}{:>15}",
-        "method", "prompts", "tokens", "as on the CPU", "as the first", "largest gap"
+        "method",
+        "prompts",
+        "tokens",
+        "as on the CPU",
+        "as the first",
+        "largest gap"
     );
     for row in rows {
         let gaps = row.differences.iter().filter_map(|d| d.gap);
@@ -207,9 +214,13 @@ fn print(rows: &[Row]) {
             true => "-".to_string(),
             false => format!("{largest:.4}"),
         };
-        println!(
+        outln!(
             "{:12}{:>8}{:>9}{:>14}{:>16}{largest:>15}",
-            row.method, row.prompts, row.tokens, row.same, row.same_as_first
+            row.method,
+            row.prompts,
+            row.tokens,
+            row.same,
+            row.same_as_first
         );
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::http::HttpArgs;
 use super::ignored::IgnoredArgs;
 use crate::args::ModelArgs;
-use crate::args::values::{positive, seconds};
+use crate::args::values::{count, positive, seconds};
 
 /// `volley serve`.
 #[derive(Args, Clone, Debug)]
@@ -16,6 +16,14 @@ pub struct ServeArgs {
     /// Model and drafting.
     #[command(flatten)]
     pub model: ModelArgs,
+    /// The same as MODEL, as vLLM's image has it.
+    #[arg(
+        long = "model",
+        value_name = "MODEL",
+        id = "model_flag",
+        conflicts_with = "model"
+    )]
+    pub model_flag: Option<String>,
     /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
@@ -26,10 +34,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub served_model_name: Vec<String>,
     /// Requests that run at once, sharing the steps of the model.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = count)]
     pub max_num_seqs: usize,
     /// Most prompt tokens computed in one step [default: 256, on GPUs 2048].
-    #[arg(long, value_name = "TOKENS", value_parser = positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
     pub max_num_batched_tokens: Option<usize>,
     /// Ceiling for the time between two pieces of a running answer, in milliseconds: prompts of
     /// others are read as far as it allows.
@@ -70,6 +78,17 @@ pub struct ServeArgs {
     /// Flags of vLLM that change nothing here.
     #[command(flatten)]
     pub ignored: IgnoredArgs,
+}
+
+impl ServeArgs {
+    /// The model, whichever way it is named, and how it drafts.
+    pub fn chosen(&self) -> ModelArgs {
+        let mut chosen = self.model.clone();
+        if let Some(model) = &self.model_flag {
+            chosen.model.clone_from(model);
+        }
+        chosen
+    }
 }
 
 /// Severities of log messages.

@@ -114,11 +114,23 @@ impl HttpArgs {
         Ok(keys)
     }
 
+    /// One by one, or as vLLM has them: a JSON list.
     fn origins(&self) -> Result<Vec<HeaderValue>> {
-        let origins = self.allowed_origins.iter().map(|origin| {
-            HeaderValue::from_str(origin)
-                .map_err(|error| Error::Usage(format!("--allowed-origins {origin:?}: {error}")))
-        });
+        let wrong = |text: &str, why: &dyn std::fmt::Display| {
+            Error::Usage(format!("--allowed-origins {text:?}: {why}"))
+        };
+        let mut origins = Vec::new();
+        for text in &self.allowed_origins {
+            match text.starts_with('[') {
+                true => origins.extend(
+                    serde_json::from_str::<Vec<String>>(text).map_err(|e| wrong(text, &e))?,
+                ),
+                false => origins.push(text.clone()),
+            }
+        }
+        let origins = origins
+            .iter()
+            .map(|origin| HeaderValue::from_str(origin).map_err(|error| wrong(origin, &error)));
         origins.collect()
     }
 }

@@ -40,7 +40,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         paths => Some(Replays::open(paths)?),
     };
     let mut loaded = load(
-        &args.model,
+        &args.chosen(),
         &args.served_model_name,
         Scheduling {
             max_running: args.max_num_seqs,

@@ -2,10 +2,21 @@
 
 use std::net::TcpListener;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::base;
 use crate::common::canary::{CHAT, Canary, MESSAGES, RESPONSES};
+
+/// A request of a surface in which a user says this.
+fn said(path: &str, content: Value) -> String {
+    let mut body = base(path);
+    let field = match path {
+        RESPONSES => "input",
+        _ => "messages",
+    };
+    body[field] = json!([{"role": "user", "content": content}]);
+    body.to_string()
+}
 
 #[test]
 fn texts_that_are_odd_or_forged() {
@@ -42,14 +53,7 @@ fn texts_that_are_odd_or_forged() {
         "http://169.254.169.254/latest/meta-data file:///etc/passwd",
     ] {
         for path in [CHAT, MESSAGES, RESPONSES] {
-            let mut body = base(path);
-            let field = if path == RESPONSES {
-                "input"
-            } else {
-                "messages"
-            };
-            body[field] = json!([{"role": "user", "content": content}]);
-            let answer = canary.server.post(path, &body.to_string());
+            let answer = canary.server.post(path, &said(path, json!(content)));
             assert_eq!(answer.status, 200, "{path} {content:?}: {}", answer.body);
         }
         canary.sings(content);
@@ -85,14 +89,7 @@ fn nothing_is_fetched() {
         json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{}", "A".repeat(4 << 20))}}),
     ] {
         for path in [CHAT, MESSAGES, RESPONSES] {
-            let mut body = base(path);
-            let field = if path == RESPONSES {
-                "input"
-            } else {
-                "messages"
-            };
-            body[field] = json!([{"role": "user", "content": [part]}]);
-            let answer = canary.server.post(path, &body.to_string());
+            let answer = canary.server.post(path, &said(path, json!([part])));
             assert_eq!(answer.status, 400, "{path}: {}", answer.body);
             assert!(answer.body.contains("text only"), "{}", answer.body);
         }

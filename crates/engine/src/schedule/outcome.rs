@@ -1,6 +1,6 @@
 //! What a step came to: tokens to the clients, prefixes to the cache, an end to those that are done.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_channel::Sender;
 use volley_cache::Prefix;
@@ -97,13 +97,17 @@ impl Schedule {
                 logprobs: update.logprobs,
                 forced: update.forced,
                 closed_by: update.closed_by,
+                so_far: None,
                 terminal: None,
             };
             match update.stop {
                 Some(stop) => self.finish(index, message, stop),
                 // A receiver that is gone is seen before the next step.
                 None if !message.tokens.is_empty() => {
-                    let _ = running.updates.try_send(message);
+                    let so_far = Some(running.totals());
+                    let _ = running
+                        .updates
+                        .try_send(RequestUpdate { so_far, ..message });
                 }
                 None => {}
             }
@@ -132,6 +136,7 @@ impl Schedule {
     pub(super) fn finish(&mut self, index: usize, message: RequestUpdate, stop: Stop) {
         let running = self.running.remove(index);
         self.count_end(&stop, Some(&running));
+        let totals = running.totals();
         match stop {
             Stop::Token(_) | Stop::Length | Stop::Repetition => {
                 let text = Prefix {
@@ -146,10 +151,7 @@ impl Schedule {
             }
         }
         self.show_gauges();
-        let mut usage = running.usage;
-        usage.prefill_ms = ms(running.admitted, running.first_token);
-        usage.decode_ms = running.first_token.map_or(0.0, |first| ms(first, None));
-        send_last(&running.updates, message, stop, usage);
+        send_last(&running.updates, message, stop, totals);
     }
 
     /// Ends a request that never ran.
@@ -187,10 +189,4 @@ fn send_last(updates: &Sender<RequestUpdate>, message: RequestUpdate, stop: Stop
         terminal,
         ..message
     });
-}
-
-/// Milliseconds from `start` to `end`, or to now.
-fn ms(start: Instant, end: Option<Instant>) -> f64 {
-    let end = end.unwrap_or_else(Instant::now);
-    end.saturating_duration_since(start).as_secs_f64() * 1e3
 }

@@ -12,7 +12,7 @@ use crate::{Error, Result, Rope, Shard, TargetConfig};
 
 const CONFIG: &str = "config.json";
 
-/// Shapes and constants of a DFlash drafter (dflash section 1).
+/// Shapes and constants of a DFlash drafter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DrafterConfig {
     /// Sizes of the tensors.
@@ -53,7 +53,7 @@ fn serialize_masks<S: Serializer>(
     }))
 }
 
-/// The layers to tap by the reference formula, for a drafter that does not list them (dflash 3.1).
+/// The layers to tap by the reference formula, for a drafter that does not list them.
 pub fn target_layer_ids(layers: usize, taps: usize) -> Vec<usize> {
     if taps == 1 {
         return vec![layers / 2];

@@ -8,7 +8,7 @@ use crate::{Result, Rope, TargetConfig};
 const DEFAULT_BLOCK: usize = 16;
 const DEFAULT_WINDOW: usize = 2048;
 const DEFAULT_EPS: f64 = 1e-6;
-/// Mask tokens of published drafters, by the size of the target's vocabulary (dflash 1.4).
+/// Mask tokens of published drafters, by the size of the target's vocabulary.
 const MASK_TOKENS: [(usize, u32); 2] = [(248_320, 248_070), (151_936, 151_669)];
 
 /// Reads the fields of config.json, fills gaps and notes what it assumed.

@@ -5,7 +5,7 @@ use crate::shard::scale;
 use crate::weights::Scope;
 use crate::{Result, Shard};
 
-/// Softmax attention over the paged cache (qwen35 3.6, dflash 2.2); a rank's output is its part of
+/// Softmax attention over the paged cache; a rank's output is its part of
 /// the sum.
 pub(crate) struct Attention<O: Ops> {
     dims: AttentionDims,

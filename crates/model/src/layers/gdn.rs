@@ -5,7 +5,7 @@ use crate::shard::scale;
 use crate::weights::Scope;
 use crate::{Result, Shard, TargetConfig};
 
-/// A gated delta net with the states of all slots (qwen35 3.3); a rank's output is its part of the
+/// A gated delta net with the states of all slots; a rank's output is its part of the
 /// sum.
 pub(crate) struct Gdn<O: Ops> {
     dims: GdnDims,

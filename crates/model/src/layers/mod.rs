@@ -38,7 +38,7 @@ pub(crate) enum Mixer<O: Ops> {
     Attention(Box<Attention<O>>),
 }
 
-/// A decoder layer: `x + mixer(norm(x))`, then `x + mlp(norm(x))` (qwen35 3.2).
+/// A decoder layer: `x + mixer(norm(x))`, then `x + mlp(norm(x))`.
 pub(crate) struct Layer<O: Ops> {
     pub(crate) input_norm: O::Buf,
     pub(crate) mixer: Mixer<O>,

@@ -6,7 +6,7 @@ use volley_ops::AttentionMask;
 use crate::golden::open;
 use crate::variants::{edited, files, set_fields};
 
-/// hidden, intermediate, layers, heads, kv heads, value heads, tied (qwen35 1.4).
+/// hidden, intermediate, layers, heads, kv heads, value heads, tied.
 const FAMILY: [(&str, [usize; 6], bool); 5] = [
     ("0.8B", [1024, 3584, 24, 8, 2, 16], true),
     ("2B", [2048, 6144, 24, 8, 2, 16], true),

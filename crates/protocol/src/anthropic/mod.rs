@@ -1,4 +1,4 @@
-//! `POST /v1/messages` and `/v1/messages/count_tokens` (API section 1.15).
+//! `POST /v1/messages` and `/v1/messages/count_tokens`.
 
 mod content;
 mod request;

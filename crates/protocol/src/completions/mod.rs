@@ -1,4 +1,4 @@
-//! `POST /v1/completions`: raw prompts, without template, thoughts or calls (API section 1.12).
+//! `POST /v1/completions`: raw prompts, without template, thoughts or calls.
 
 mod request;
 mod response;

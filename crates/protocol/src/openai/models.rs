@@ -1,4 +1,4 @@
-//! `GET /v1/models` (API section 1.13).
+//! `GET /v1/models`.
 
 use schemars::JsonSchema;
 use serde::Serialize;

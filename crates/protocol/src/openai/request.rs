@@ -1,4 +1,4 @@
-//! The chat completions request (API section 1.2).
+//! The chat completions request.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What goes out: the response, the stream chunk and the usage they share (API sections 1.4, 1.5).
+//! What goes out: the response, the stream chunk and the usage they share.
 
 use std::collections::BTreeMap;
 

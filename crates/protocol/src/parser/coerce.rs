@@ -1,4 +1,4 @@
-//! From a parameter's text to JSON, by the types that its schema allows (API section 1.10).
+//! From a parameter's text to JSON, by the types that its schema allows.
 //! Nothing is evaluated: text that is no literal of an allowed type stays a string.
 
 use serde_json::Value;

@@ -1,5 +1,5 @@
 //! The parser of the model's output: thoughts, answer, tool calls and stop strings, from pieces of
-//! any size (qwen35 section 7, API sections 1.7, 1.10, 1.11).
+//! any size.
 //!
 //! One machine serves streaming and not: [`Aggregate`] just collects the deltas, so both modes
 //! agree by construction, and how the output is cut into pieces does not matter.

@@ -1,5 +1,5 @@
 //! What the output is held to: `response_format`, vLLM's and llama.cpp's spellings of the same,
-//! and forced calls (API section 1.8).
+//! and forced calls.
 
 use serde_json::{Map, Value};
 

@@ -78,7 +78,7 @@ impl Default for Features {
 
 impl Features {
     /// Everything that this crate can express.
-    pub fn all() -> Self {
+    pub const fn all() -> Self {
         Self {
             max_choices: 8,
             max_prompts: 64,

@@ -1,4 +1,4 @@
-//! Sampling fields of a request, checked and typed (API section 1.2).
+//! Sampling fields of a request, checked and typed.
 
 use std::collections::BTreeMap;
 

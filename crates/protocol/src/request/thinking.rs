@@ -1,4 +1,4 @@
-//! Whether and how long to think, in the many spellings of clients (API sections 1.2 and 1.11).
+//! Whether and how long to think, in the many spellings of clients.
 
 use super::Features;
 use crate::error::{ApiError, clipped};

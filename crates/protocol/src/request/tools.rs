@@ -1,4 +1,4 @@
-//! Declared tools and the choice among them (API section 1.9).
+//! Declared tools and the choice among them.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! `POST /v1/responses` (API section 1.14).
+//! `POST /v1/responses`.
 
 mod items;
 mod object;

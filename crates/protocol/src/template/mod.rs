@@ -1,5 +1,5 @@
 //! The chat template: a Jinja program that turns messages into the prompt, rendered character by
-//! character as Python's jinja2 with Hugging Face's environment does (qwen35 section 6).
+//! character as Python's jinja2 with Hugging Face's environment does.
 
 mod guard;
 mod python;

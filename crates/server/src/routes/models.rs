@@ -1,4 +1,4 @@
-//! `GET /v1/models` and `GET /v1/models/{id}` (API section 1.13).
+//! `GET /v1/models` and `GET /v1/models/{id}`.
 
 use std::sync::Arc;
 

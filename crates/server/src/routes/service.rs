@@ -1,4 +1,4 @@
-//! Endpoints for operators (API section 1.16).
+//! Endpoints for operators.
 
 use std::sync::Arc;
 

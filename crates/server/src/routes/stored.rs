@@ -1,4 +1,4 @@
-//! `GET` and `DELETE /v1/responses/{id}` (API section 1.14).
+//! `GET` and `DELETE /v1/responses/{id}`.
 
 use std::sync::Arc;
 

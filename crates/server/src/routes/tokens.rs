@@ -1,4 +1,4 @@
-//! Counting tokens, and text to tokens and back (API sections 1.15 and 1.16). All of it takes time
+//! Counting tokens, and text to tokens and back. All of it takes time
 //! in proportion to the text, so it runs on threads that may wait.
 
 use std::sync::Arc;

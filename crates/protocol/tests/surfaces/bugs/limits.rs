@@ -145,14 +145,18 @@ fn b88_token_ids_out_of_range() {
 #[test]
 fn b89_b90_bodies_that_are_no_object_or_no_text() {
     let deep = "[".repeat(100_000);
-    let bodies: [&[u8]; 11] = [
+    let bodies: [&[u8]; 15] = [
         b"",
         b"{",
         b"\"text\"",
         b"[1]",
         b"42",
         b"null",
+        b"{\"messages\": [], }",
         b"{\"a\":1}trailing",
+        b"{\"temperature\": NaN}",
+        b"{\"messages\": \"\\ud83d\"}",
+        b"\x1F\x8B\x08\x00",
         b"{\"messages\": \"\xFF\"}",
         b"{\"input\": \"\\ud83d\"}",
         b"{\"prompt\": \"\xC0\xAF\"}",
@@ -166,7 +170,12 @@ fn b89_b90_bodies_that_are_no_object_or_no_text() {
     ] {
         for body in bodies {
             let error = surface.read(body, &Features::all()).unwrap_err();
-            assert_eq!((error.status, error.code), (400, Some("invalid_json")));
+            assert_eq!(
+                (error.status, error.code),
+                (400, Some("invalid_json")),
+                "{body:.40?}"
+            );
+            assert_eq!(error.to_json()["error"]["type"], "invalid_request_error");
         }
         let error = surface
             .read(b"\xEF\xBB\xBF{}", &Features::all())
