@@ -208,9 +208,46 @@ impl RequestDrafter {
     }
 }
 
-/// What a step of these plans teaches about costs: nothing when they are of several kinds.
+/// What a step of these plans teaches about costs, by the kind of those that take time for their drafts
+/// and how many they are: nothing when they are of several kinds.
 pub(crate) fn step_kind(steps: &[DecodeStep]) -> Option<(StepKind, usize)> {
-    let first = StepKind::of(&steps.first()?.draft);
-    let same = steps.iter().all(|step| StepKind::of(&step.draft) == first);
-    same.then_some((first, steps.len()))
+    let kinds = steps.iter().map(|step| StepKind::of(&step.draft));
+    let mut drafted = kinds.filter(|&kind| kind != StepKind::Plain);
+    match drafted.next() {
+        None if steps.is_empty() => None,
+        None => Some((StepKind::Plain, steps.len())),
+        Some(first) => {
+            let mut count = 1;
+            let same = drafted.inspect(|_| count += 1).all(|kind| kind == first);
+            same.then_some((first, count))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_teach_what_those_that_draft_alike_cost() {
+        let kind = |drafts: &[DraftPlan]| {
+            let step = |draft: &DraftPlan| DecodeStep {
+                slot: 0,
+                past: 0,
+                draft: draft.clone(),
+                blocks: Vec::new(),
+            };
+            step_kind(&drafts.iter().map(step).collect::<Vec<_>>())
+        };
+        let (none, given) = (DraftPlan::None, DraftPlan::Given(vec![1]));
+        let (chain, mtp) = (DraftPlan::Chain { depth: 3 }, DraftPlan::Mtp { depth: 3 });
+        assert_eq!(kind(&[]), None);
+        assert_eq!(
+            kind(&[none.clone(), given.clone()]),
+            Some((StepKind::Plain, 2))
+        );
+        let mixed = [none, chain.clone(), given, chain.clone()];
+        assert_eq!(kind(&mixed), Some((StepKind::Block, 2)));
+        assert_eq!(kind(&[chain, mtp]), None);
+    }
 }

@@ -8,15 +8,42 @@ pub struct Lookup {
     text: Vec<u32>,
     ends: Vec<u32>,
     automaton: SuffixAutomaton,
+    broken: Option<Broken>,
 }
 
 /// A repeat of the end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeat {
-    /// Tokens that repeat.
+    /// Tokens that repeat, those before something that was put in between included.
     pub len: usize,
     /// Index of the token that followed them before.
     pub next: usize,
+}
+
+/// A long repeat that broke off. Where only something was put in between, it goes on behind that: an
+/// answer to the question of before, behind whatever a template puts in front of the last answer.
+#[derive(Clone, Copy, Debug)]
+struct Broken {
+    /// How long it was, and the token that it did not go on with.
+    repeat: Repeat,
+    /// Tokens since then that do go on with it.
+    again: usize,
+    /// Tokens that do not.
+    between: usize,
+}
+
+impl Broken {
+    /// Shortest repeat that is waited for.
+    const LONG: usize = 17;
+    /// Most tokens in between.
+    const BETWEEN: usize = 8;
+
+    fn resumed(&self) -> Repeat {
+        Repeat {
+            len: self.repeat.len + self.again,
+            next: self.repeat.next + self.again,
+        }
+    }
 }
 
 impl Lookup {
@@ -42,9 +69,41 @@ impl Lookup {
 
     /// Takes in what was appended.
     pub fn settle(&mut self) {
-        for &token in &self.text[self.automaton.len()..] {
+        for index in self.automaton.len()..self.text.len() {
+            let token = self.text[index];
+            self.wait_for(token);
             self.automaton.push(token);
         }
+    }
+
+    /// Sees whether the next token breaks a long repeat off, or goes on with one that is waited for.
+    fn wait_for(&mut self, token: u32) {
+        let follows = |at: usize| self.text[at] == token;
+        let breaks = |repeat: &Repeat| repeat.len >= Broken::LONG && !follows(repeat.next);
+        if let Some(repeat) = self.automaton.repeat().filter(breaks) {
+            self.broken = Some(Broken {
+                repeat,
+                again: 0,
+                between: 1,
+            });
+            return;
+        }
+        let Some(mut broken) = self.broken else {
+            return;
+        };
+        if follows(broken.resumed().next) {
+            broken.again += 1;
+        } else {
+            let again = usize::from(follows(broken.repeat.next));
+            broken.between += broken.again + 1 - again;
+            broken.again = again;
+        }
+        self.broken = (broken.between <= Broken::BETWEEN).then_some(broken);
+    }
+
+    /// Whether the text ends with such a token.
+    pub fn is_end(&self, token: u32) -> bool {
+        self.ends.contains(&token)
     }
 
     /// Tokens taken in.
@@ -58,16 +117,27 @@ impl Lookup {
     }
 
     /// The longest end of the text that occurs before, too; of its occurrences a late one (the
-    /// latest, unless the text repeats itself many times over). Behind tokens that are not settled the
-    /// one that they continue, if they do.
+    /// latest, unless the text repeats itself many times over). A long one goes on behind a few tokens
+    /// that were put in between. Behind tokens that are not settled the one that they continue, if they
+    /// do.
     pub fn repeat(&self) -> Option<Repeat> {
-        let Repeat { len, next } = self.automaton.repeat()?;
+        let Repeat { len, next } = self.resumed().or_else(|| self.automaton.repeat())?;
         let new = &self.text[self.automaton.len()..];
         let again = &self.text[next..next + new.len()];
         (new == again).then_some(Repeat {
             len: len + new.len(),
             next: next + new.len(),
         })
+    }
+
+    /// A long repeat that goes on behind what was put in between, unless the last tokens repeat more
+    /// of another place.
+    fn resumed(&self) -> Option<Repeat> {
+        let broken = self.broken.filter(|broken| broken.again > 0)?;
+        let exact = self.automaton.repeat()?;
+        let resumed = broken.resumed();
+        let best = exact.len <= broken.again || exact.next == resumed.next;
+        (best && exact.len < resumed.len).then_some(resumed)
     }
 
     /// The `count` tokens that followed a repeat, fewer if one of them ends the text. Where they reach
@@ -80,7 +150,7 @@ impl Lookup {
                 None => drafts[index - self.text.len()],
             };
             drafts.push(token);
-            if self.ends.contains(&token) {
+            if self.is_end(token) {
                 break;
             }
         }
@@ -111,6 +181,11 @@ mod tests {
         lookup
     }
 
+    /// Without what was put in between.
+    fn exact(lookup: &Lookup) -> Option<Repeat> {
+        lookup.automaton.repeat()
+    }
+
     proptest! {
         #[test]
         fn every_prefix_finds_what_a_naive_search_finds(
@@ -118,7 +193,7 @@ mod tests {
         ) {
             let mut lookup = Lookup::default();
             for end in 0..=text.len() {
-                let found = lookup.repeat();
+                let found = exact(&lookup);
                 match naive(&text[..end]) {
                     None => prop_assert_eq!(found, None),
                     Some((len, nexts)) => {
@@ -154,7 +229,11 @@ mod tests {
                 lazy.append(&part);
                 eager.extend(&part);
                 if let Some(Repeat { len, next }) = lazy.repeat() {
-                    prop_assert!(next < lazy.len() && len <= eager.repeat().unwrap().len);
+                    prop_assert!(next < lazy.len());
+                    if lazy.resumed().is_some() {
+                        continue;
+                    }
+                    prop_assert!(len <= exact(&eager).unwrap().len);
                     prop_assert_eq!(&lazy.text[next - len..next], &lazy.text[lazy.len() - len..]);
                 }
                 lazy.settle();
@@ -175,6 +254,39 @@ mod tests {
         assert_eq!(lookup.repeat(), None);
         lookup.settle();
         assert_eq!(lookup.repeat(), Some(Repeat { len: 1, next: 7 }));
+    }
+
+    /// A question of before, and its answer behind something that was not there then.
+    #[test]
+    fn a_long_repeat_goes_on_behind_what_was_put_in_between() {
+        let question: Vec<u32> = (100..120).collect();
+        let answer: Vec<u32> = (200..230).collect();
+        let mut text = lookup(&[&question[..], &answer, &[7, 8], &question, &[1, 2, 3]].concat());
+        assert_eq!(text.repeat(), None);
+        text.extend(&answer[..1]);
+        assert_eq!(text.repeat(), Some(Repeat { len: 21, next: 21 }));
+        text.append(&answer[1..4]);
+        assert_eq!(text.repeat(), Some(Repeat { len: 24, next: 24 }));
+        text.settle();
+        assert_eq!(text.repeat(), Some(Repeat { len: 24, next: 24 }));
+        let goes_on = text.continuation(text.repeat().unwrap(), 26);
+        assert_eq!(goes_on, answer[4..]);
+        // Something else of as many tokens and more is nearer.
+        text.extend(&[7, 8, 100, 101]);
+        assert_eq!(text.repeat().map(|repeat| repeat.len), Some(4));
+    }
+
+    #[test]
+    fn what_broke_off_is_waited_for_a_while() {
+        let question: Vec<u32> = (100..120).collect();
+        for (between, found) in [(1, 21), (Broken::BETWEEN as u32, 21), (9, 1)] {
+            let between: Vec<u32> = (0..between).collect();
+            let text = lookup(&[&question[..], &[50], &question, &between, &[50]].concat());
+            assert_eq!(text.repeat().unwrap().len, found, "{between:?}");
+        }
+        // A short one is not waited for.
+        let text = lookup(&[&question[..9], &[50], &question[..9], &[1, 50]].concat());
+        assert_eq!(text.repeat().unwrap().len, 1);
     }
 
     #[test]

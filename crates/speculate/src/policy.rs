@@ -31,8 +31,7 @@ pub struct Policy {
     pub costs: Costs,
     /// Over all sequences: what a new one starts from.
     pub acceptance: Acceptance,
-    /// Steps of any sequence.
-    idle: Idle,
+    tries: Tries,
     table: Table,
 }
 
@@ -41,7 +40,7 @@ impl Default for Policy {
         Self {
             costs: Costs::default(),
             acceptance: Acceptance::new(Scope::Engine),
-            idle: Idle::default(),
+            tries: Tries::default(),
             table: Table::default(),
         }
     }
@@ -133,6 +132,45 @@ impl Idle {
     }
 }
 
+/// Tries of drafts that did not seem to pay: in a step one sequence at most, each in its turn, so that
+/// many streams do not wait for a step in which all of them try.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tries {
+    /// Steps of any sequence.
+    idle: Idle,
+    /// Plans since the last try.
+    plans: usize,
+    /// Tries so far, which say whose turn it is, and sequences that were passed over.
+    tries: usize,
+    passed: usize,
+}
+
+impl Tries {
+    /// Whether a sequence that would draft nothing is to try, as one of `running`. Where drafts serve
+    /// most it goes by its own steps alone.
+    fn take_turn(&mut self, own: Idle, running: usize, serve_most: bool) -> bool {
+        if self.plans < running {
+            return false;
+        }
+        if !own.is_over(if serve_most { 1 } else { running }) {
+            if !self.idle.is_over(running) {
+                return false;
+            }
+            if self.passed < self.tries % running.max(1) {
+                self.passed += 1;
+                return false;
+            }
+        }
+        *self = Self {
+            plans: 0,
+            passed: 0,
+            tries: self.tries + 1,
+            ..*self
+        };
+        true
+    }
+}
+
 /// One sequence's side of the policy.
 #[derive(Clone, Debug, Default)]
 pub struct SequencePolicy {
@@ -162,7 +200,8 @@ impl SequencePolicy {
         lookup: &Lookup,
     ) -> DraftPlan {
         policy.tabulate(choices, running);
-        let policy = &*policy;
+        let mut tries = policy.tries;
+        tries.plans += 1;
         let repeat = lookup.repeat();
         let repeated = repeat.map_or(0, |repeat| repeat.len);
         let most = match repeated {
@@ -174,7 +213,10 @@ impl SequencePolicy {
             lookup: copy.len(),
             ..choices
         };
-        let own = Expected::new(&self.acceptance, &policy.acceptance, choices, repeated);
+        let mut own = Expected::new(&self.acceptance, &policy.acceptance, choices, repeated);
+        if copy.last().is_some_and(|&token| lookup.is_end(token)) {
+            own.ends_with_copy();
+        }
         let fits = |(choice, _): &&(Choice, f64)| match *choice {
             Choice::Lookup(drafts) => drafts < copy.len(),
             _ => true,
@@ -187,7 +229,8 @@ impl SequencePolicy {
             false => 1.0,
         };
         let mut choice = best(costs(), |choice| own.tokens(choice) * margin(choice));
-        if choice == Choice::None && (self.idle.is_over(1) || policy.idle.is_over(running)) {
+        let serve_most = policy.table.best != Some(Choice::None);
+        if choice == Choice::None && tries.take_turn(self.idle, running, serve_most) {
             let drafting = costs().filter(|(choice, _)| choice.step().1 > 0);
             choice = best(drafting, |choice| own.tokens(choice));
         }
@@ -203,6 +246,7 @@ impl SequencePolicy {
                 seeded: choices.seeded,
             }),
         };
+        policy.tries = tries;
         self.shadow = Some((repeated, copy));
         plan
     }
@@ -225,7 +269,7 @@ impl SequencePolicy {
         learn(&mut policy.acceptance, None);
         policy.table.fresh = policy.table.fresh.saturating_sub(1);
         self.idle.take(plan, outcome.accepted);
-        policy.idle.take(plan, outcome.accepted);
+        policy.tries.idle.take(plan, outcome.accepted);
     }
 }
 
@@ -269,6 +313,8 @@ struct Expected {
     /// How likely the whole chain is not accepted, and what a tree gains then, by budget.
     misses: f64,
     gains: [f64; BUDGETS.len()],
+    /// Tokens behind which the text ends if the whole lookup is right, and how likely that is.
+    end: (f64, f64),
 }
 
 impl Expected {
@@ -284,10 +330,28 @@ impl Expected {
             repeat: sums(own.repeat(all, repeated, choices.lookup)),
             misses: 1.0 - whole,
             gains: BUDGETS.map(|budget| own.tree_gain(all, budget, choices.chain)),
+            end: (f64::INFINITY, 0.0),
+        }
+    }
+
+    /// The last token of the lookup ends the text, so nothing gives more if it is right.
+    fn ends_with_copy(&mut self) {
+        if let [.., but_one, all] = self.repeat[..] {
+            self.end = (self.repeat.len() as f64 - 1.0, all - but_one);
         }
     }
 
     fn tokens(&self, choice: Choice) -> f64 {
+        let (end, sure) = self.end;
+        let tokens = self.endless(choice);
+        let most = match choice {
+            Choice::Lookup(drafts) => 1.0 + drafts as f64,
+            _ => tokens,
+        };
+        tokens - sure * (most - end).max(0.0)
+    }
+
+    fn endless(&self, choice: Choice) -> f64 {
         match choice {
             Choice::None => 1.0,
             Choice::Lookup(drafts) => self.repeat[drafts],

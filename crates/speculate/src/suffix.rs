@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::lookup::Repeat;
 
@@ -10,7 +11,7 @@ pub(crate) struct SuffixAutomaton {
     /// Edges of all states but the root, each state's as a list.
     edges: Vec<Edge>,
     /// Edges of the root, which has one for every token of the text.
-    root: HashMap<u32, u32>,
+    root: HashMap<u32, u32, BuildHasherDefault<TokenHasher>>,
     /// State of the whole text.
     last: u32,
     /// Tokens so far.
@@ -38,6 +39,25 @@ struct Edge {
     next: u32,
 }
 
+/// Spreads token ids, of which there are too few for anybody to choose many that meet.
+#[derive(Clone, Copy, Debug, Default)]
+struct TokenHasher(u64);
+
+impl Hasher for TokenHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(byte.into()));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        let mixed = (self.0 ^ u64::from(value)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
 /// States to whom an occurrence is told. Only texts that repeat themselves in as many ways have
@@ -54,7 +74,7 @@ impl Default for SuffixAutomaton {
                 edges: NONE,
             }],
             edges: Vec::new(),
-            root: HashMap::new(),
+            root: HashMap::default(),
             last: ROOT,
             len: 0,
             repeat: None,

@@ -4,7 +4,9 @@ pub struct Acceptance {
     chain: Positions,
     mtp: Positions,
     trees: Rate,
-    repeats: [Positions; REPEATS.len()],
+    /// By length of the repeat. Behind drafts that were right it is longer by these, so each draft
+    /// has its class.
+    repeats: [Rate; REPEATS.len()],
     /// Of one sequence: how its drafts do beside those of all.
     luck: [Luck; 3],
     scope: Scope,
@@ -56,15 +58,17 @@ impl Outcome<'_> {
     }
 }
 
-/// Least lengths of classes of repeats, and how often each token behind them is right before
-/// anything is known.
-const REPEATS: [(usize, f64); 6] = [
+/// Least lengths of classes of repeats, and how often the next token is right before anything is
+/// known.
+const REPEATS: [(usize, f64); 8] = [
     (1, 0.2),
     (2, 0.4),
     (3, 0.55),
     (5, 0.7),
     (9, 0.85),
     (17, 0.93),
+    (33, 0.97),
+    (65, 0.98),
 ];
 /// Acceptance of a draft behind accepted ones before anything is known: high, as drafts that are
 /// never tried are never known, and poor ones are found out within a few steps.
@@ -182,15 +186,9 @@ impl Acceptance {
         }
     }
 
-    /// How a sequence's drafts do beside those of all; to be told before what it takes in itself.
-    fn compare(
-        &mut self,
-        which: usize,
-        known: &Positions,
-        prior: f64,
-        [judged, right]: [usize; 2],
-    ) {
-        let expected = known.misses(judged, prior);
+    /// How a sequence's drafts do beside those of all, of which so many misses were to be `expected`;
+    /// to be told before what it takes in itself.
+    fn compare(&mut self, which: usize, expected: f64, [judged, right]: [usize; 2]) {
         self.luck[which].add(self.scope, right < judged, expected);
     }
 
@@ -198,7 +196,7 @@ impl Acceptance {
     pub(super) fn take_chain(&mut self, all: Option<&Self>, outcome: &Outcome<'_>) {
         let judged = outcome.judged(outcome.depth, outcome.spine);
         if let Some(all) = all {
-            self.compare(CHAIN, &all.chain, DRAFT, judged);
+            self.compare(CHAIN, all.chain.misses(judged[0], DRAFT), judged);
         }
         self.chain.take(self.scope, judged);
     }
@@ -206,7 +204,7 @@ impl Acceptance {
     pub(super) fn take_mtp(&mut self, all: Option<&Self>, outcome: &Outcome<'_>) {
         let judged = outcome.judged(outcome.depth, outcome.accepted);
         if let Some(all) = all {
-            self.compare(MTP, &all.mtp, DRAFT, judged);
+            self.compare(MTP, all.mtp.misses(judged[0], DRAFT), judged);
         }
         self.mtp.take(self.scope, judged);
     }
@@ -230,16 +228,36 @@ impl Acceptance {
         drafts: &[u32],
         tokens: &[u32],
     ) {
-        let Some(class) = class(repeated) else { return };
-        let pairs = drafts.iter().zip(tokens);
-        let judged = pairs.len();
-        let right = pairs.take_while(|(draft, token)| draft == token).count();
-        let judged = [judged.min(right + 1), right];
-        if let Some(all) = all {
-            let known = &all.repeats[class];
-            self.compare(REPEAT, known, REPEATS[class].1, judged);
+        if repeated == 0 {
+            return;
         }
-        self.repeats[class].take(self.scope, judged);
+        let pairs = drafts.iter().zip(tokens);
+        let most = pairs.len();
+        let right = pairs.take_while(|(draft, token)| draft == token).count();
+        let judged = most.min(right + 1);
+        if let Some(all) = all {
+            let miss = |draft| 1.0 - all.behind(class(repeated + draft));
+            let expected = (0..judged).map(miss).sum();
+            self.compare(REPEAT, expected, [judged, right]);
+        }
+        // Drafts of a class count as one observation when it comes to forgetting.
+        let mut draft = 0;
+        while draft < judged {
+            let class = class(repeated + draft);
+            let end = REPEATS
+                .get(class + 1)
+                .map_or(usize::MAX, |&(least, _)| least);
+            let end = (end - repeated).min(judged);
+            let count = (end - draft) as f64;
+            let missed = f64::from(end > right);
+            self.repeats[class].add(self.scope, count - missed, count);
+            draft = end;
+        }
+    }
+
+    /// How often a token behind a repeat of a class is right in all sequences.
+    fn behind(&self, class: usize) -> f64 {
+        self.repeats[class].mean(REPEATS[class].1, TRUST)
     }
 
     /// For each draft of a chain of the block how likely it is accepted.
@@ -266,11 +284,21 @@ impl Acceptance {
         repeated: usize,
         drafts: usize,
     ) -> impl Iterator<Item = f64> {
-        let class = class(repeated);
-        let drafts = if class.is_some() { drafts } else { 0 };
-        let class = class.unwrap_or(0);
-        let (own, all) = (&self.repeats[class], &all.repeats[class]);
-        own.reach(all, self.luck[REPEAT], drafts, REPEATS[class].1)
+        let drafts = if repeated > 0 { drafts } else { 0 };
+        let luck = self.luck[REPEAT];
+        let rate = move |class: usize| {
+            let prior = luck.bend(all.behind(class));
+            self.repeats[class].mean(prior, TRUST_ALL)
+        };
+        let mut known = (usize::MAX, 0.0);
+        (0..drafts).scan(1.0, move |reach, draft| {
+            let class = class(repeated + draft);
+            if known.0 != class {
+                known = (class, rate(class));
+            }
+            *reach *= known.1;
+            Some(*reach)
+        })
     }
 }
 
@@ -280,8 +308,10 @@ fn spread(budget: usize, depth: usize) -> f64 {
     1.0 - (-(budget.saturating_sub(depth) as f64) / HALF).exp2()
 }
 
-fn class(repeated: usize) -> Option<usize> {
-    REPEATS.iter().rposition(|&(least, _)| repeated >= least)
+/// The class of a repeat of at least one token.
+fn class(repeated: usize) -> usize {
+    let longer = REPEATS[1..].iter();
+    longer.take_while(|&&(least, _)| repeated >= least).count()
 }
 
 #[cfg(test)]
@@ -401,7 +431,9 @@ mod tests {
             }
         }
         let of = |repeated| tokens(own.repeat(&all, repeated, 15));
-        assert!((1.9..2.2).contains(&of(3)), "{}", of(3));
+        // The second draft behind 4 tokens is one behind 5.
+        assert!((1.9..2.2).contains(&of(4)), "{}", of(4));
+        assert!((2.9..3.1).contains(&of(3)), "{}", of(3));
         assert!(of(17) > 8.0, "{}", of(17));
         assert_eq!(of(0), 1.0);
         // No repeat, nothing to learn.

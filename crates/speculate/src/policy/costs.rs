@@ -127,9 +127,20 @@ impl Costs {
                 drafts as f64 * head
             }
         };
-        let size = self.sizes.get(&size(kind, sequences, rows));
-        let factors = self.pace + self.kinds[kind.index()] + size.copied().unwrap_or(0.0);
+        let factors = self.pace + self.kinds[kind.index()] + self.of_size(kind, sequences, rows);
         ((verify + draft) * factors.exp()).max(f64::MIN_POSITIVE)
+    }
+
+    /// The factor of a size, or of the next one that was used: what is different with requests is much
+    /// the same for both, and a size should not look cheap for not being used.
+    fn of_size(&self, kind: StepKind, sequences: usize, rows: usize) -> f64 {
+        let (kind, sequences, rows) = size(kind, sequences, rows);
+        let of = |rows| (kind, sequences, rows);
+        let above = self.sizes.range(of(rows)..=of(usize::MAX)).next();
+        let below = self.sizes.range(of(0)..of(rows)).next_back();
+        let far = |((.., other), _): &(&Size, &f64)| other.abs_diff(rows);
+        let nearest = above.into_iter().chain(below).min_by_key(far);
+        nearest.map_or(0.0, |(_, &factor)| factor)
     }
 
     /// Drafting for so many sequences, of `rows` rows each: as measured, and for more sequences
@@ -244,6 +255,20 @@ mod tests {
         }
         near(&costs, StepKind::Plain, 8, 11.0);
         near(&costs, StepKind::Block, 16, 14.0);
+    }
+
+    #[test]
+    fn a_size_that_is_not_used_does_not_look_cheap_for_it() {
+        let mut costs = timed();
+        let ratio = |costs: &Costs| {
+            costs.step_ms(StepKind::Block, 1, 14) / costs.step_ms(StepKind::Block, 1, 16)
+        };
+        let before = ratio(&costs);
+        for _ in 0..100 {
+            costs.take(StepKind::Block, 1, 16, 18.0);
+            costs.take(StepKind::Plain, 1, 1, 10.0);
+        }
+        assert!((ratio(&costs) / before - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -102,6 +102,25 @@ fn a_long_repeat_goes_before_the_drafter() {
     ));
 }
 
+#[test]
+fn no_block_is_drafted_for_the_last_tokens_of_a_copy() {
+    let mut policy = policy(2.0, 0.2, 2.5);
+    let text: Vec<u32> = (0..60).collect();
+    let end = 59;
+    for left in 1..=4 {
+        let mut lookup = Lookup::ending_with(&[end]);
+        lookup.extend(&text);
+        lookup.extend(&text[..60 - left]);
+        let plan = SequencePolicy::default().plan(&mut policy, CHOICES, 1, &lookup);
+        // The last one comes by itself.
+        let drafts = match left {
+            1 => DraftPlan::None,
+            _ => DraftPlan::Given(text[60 - left..59].to_vec()),
+        };
+        assert_eq!(plan, drafts);
+    }
+}
+
 /// Milliseconds of steps of Qwen3.6-27B on one H200 by streams, without drafts and with 15
 /// (benches/results/streams-27b-h200.json).
 const STREAMS: [(usize, f64, f64); 6] = [
@@ -214,6 +233,91 @@ fn drafts_that_looked_dear_are_tried_again_by_the_next_sequences() {
         drafted[200..].iter().all(|&depth| depth >= 12),
         "{drafted:?}"
     );
+}
+
+/// As an engine of many streams goes on; gives who drafted, step by step.
+fn drafters(policy: &mut Policy, streams: &mut [SequencePolicy], right: usize) -> Vec<Vec<usize>> {
+    let running = streams.len();
+    let step = |_| {
+        let plans: Vec<DraftPlan> = streams
+            .iter_mut()
+            .map(|stream| stream.plan(policy, CHOICES, running, &Lookup::default()))
+            .collect();
+        for (stream, plan) in streams.iter_mut().zip(&plans) {
+            let depth = plan.most_drafts().min(15);
+            let right = right.min(depth);
+            let outcome = Outcome {
+                depth,
+                accepted: right,
+                spine: right,
+                ..Outcome::default()
+            };
+            stream.take(policy, plan, &outcome);
+        }
+        let drafts = plans.iter().enumerate();
+        let drafts = drafts.filter(|(_, plan)| plan.most_drafts() > 0);
+        drafts.map(|(stream, _)| stream).collect()
+    };
+    (0..1200).map(step).collect()
+}
+
+/// All at once they would make everybody wait, and by turns one that has no luck is not asked for all.
+#[test]
+fn many_streams_try_one_by_one_and_by_turns() {
+    // Drafts that are never right, and drafts that are but cost more than they bring.
+    for (mut policy, right) in [(policy(5.0, 1.0, 3.0), 0), (policy(0.0, 1.0, 9.0), 2)] {
+        let mut streams = vec![SequencePolicy::default(); 64];
+        let steps = drafters(&mut policy, &mut streams, right);
+        let steps = &steps[100..];
+        let most = steps.iter().map(Vec::len).max().unwrap();
+        let mut tried: Vec<usize> = steps.iter().flatten().copied().collect();
+        assert!(most == 1 && tried.len() >= 2, "{most} {tried:?}");
+        assert!(tried.len() <= steps.len() / 30, "{tried:?}");
+        let all = tried.len();
+        tried.sort_unstable();
+        tried.dedup();
+        assert_eq!(tried.len(), all.min(64));
+    }
+}
+
+#[test]
+fn streams_find_out_that_drafts_pay_again() {
+    let mut policy = policy(20.0, 0.05, 1.0);
+    let mut streams = vec![SequencePolicy::default(); 64];
+    drafters(&mut policy, &mut streams, 0);
+    let steps = drafters(&mut policy, &mut streams, 12);
+    assert_eq!(steps[1199].len(), 64);
+}
+
+/// Beside others that draft.
+#[test]
+fn streams_without_luck_try_one_by_one() {
+    let mut policy = policy(20.0, 0.05, 5.0);
+    let mut streams = vec![SequencePolicy::default(); 16];
+    let all: Vec<usize> = (0..16).collect();
+    let mut most = 0;
+    for _ in 0..600 {
+        let plans: Vec<DraftPlan> = streams
+            .iter_mut()
+            .map(|stream| stream.plan(&mut policy, CHOICES, 16, &Lookup::default()))
+            .collect();
+        let luckless = all
+            .iter()
+            .filter(|&&n| n >= 4 && plans[n].most_drafts() > 0);
+        most = luckless.count();
+        for ((stream, plan), n) in streams.iter_mut().zip(&plans).zip(&all) {
+            let depth = plan.most_drafts().min(15);
+            let right = if *n < 4 { depth } else { 0 };
+            let outcome = Outcome {
+                depth,
+                accepted: right,
+                spine: right,
+                ..Outcome::default()
+            };
+            stream.take(&mut policy, plan, &outcome);
+        }
+    }
+    assert!(most <= 1, "{most}");
 }
 
 #[test]
