@@ -29,12 +29,11 @@ struct Chunk {
     const GdnParams &p;
     int first;
     int rows;
-    int head;
+    int head, key_head;
     int lane;
 
-    DEVICE int group() const { return p.value_heads / p.key_heads; }
     DEVICE long long key(int row) const {
-        return ((long long)(first + row) * p.key_heads + head / group()) * GDN_DIM;
+        return ((long long)(first + row) * p.key_heads + key_head) * GDN_DIM;
     }
     DEVICE long long gate(int row) const {
         return (long long)(first + row) * p.value_heads + head;
@@ -133,24 +132,27 @@ DEVICE void place(Tile (&gram)[ROWS / 8], ChunkShared &shared, HeadChunk &kept, 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int i = 16 * block + lane / 4 + 8 * half;
-        const float beta = shared.beta[i];
+        const float by = keys ? -shared.beta[i] : 1.0f;
 #pragma unroll
         for (int n = 0; n < ROWS / 8; n++) {
             if (n / 2 > block) continue;
-            const int column = 8 * n + 2 * (lane % 4);
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                const int j = column + c;
-                const bool seen = keys ? j < i : j <= i;
                 float &value = gram[n].at[2 * half + c];
-                value = seen ? decay_between(shared, i, j) * value : 0.0f;
-                if (!keys) continue;
-                value *= -beta;
-                if (seen && n / 2 == block) {
-                    const int down = i % 16;
-                    shared.below[block][down * (down - 1) / 2 + j % 16] = -value;
-                }
+                value *= by * decay_between(shared, i, 8 * n + 2 * (lane % 4) + c);
             }
+        }
+    }
+    // On the diagonal rows see only what comes before them, queries their own row too.
+#pragma unroll
+    for (int n = 0; n < ROWS / 8; n++) {
+        if (n / 2 != block) continue;
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const int i = lane / 4 + 8 * (c / 2), j = 8 * (n % 2) + 2 * (lane % 4) + c % 2;
+            float &value = gram[n].at[c];
+            if (j > i || (keys && j == i)) value = 0.0f;
+            if (keys && j < i) shared.below[block][i * (i - 1) / 2 + j] = -value;
         }
     }
 #pragma unroll
@@ -245,10 +247,12 @@ DEVICE void gdn_chunk(const GdnPrefillParams &p) {
     const int done = (p.first_chunk + block_x()) * ROWS, head = block_y();
     if (done >= segment.rows) return;
     const int warp = thread_index() / 32, lane = thread_index() % 32;
-    const Chunk chunk = {p.rows, segment.first + done, min_of(ROWS, segment.rows - done), head, lane};
+    const int group = p.rows.value_heads / p.rows.key_heads, key_head = head / group;
+    const Chunk chunk = {p.rows, segment.first + done, min_of(ROWS, segment.rows - done),
+                         head,   key_head,             lane};
     HeadChunk &kept = head_chunk(p, block_z(), block_x(), head);
-    KeyChunk *kept_keys = &key_chunk(p, block_z(), block_x(), head / chunk.group());
-    if (head % chunk.group() != 0) kept_keys = nullptr;
+    KeyChunk *kept_keys = &key_chunk(p, block_z(), block_x(), key_head);
+    if (head != key_head * group) kept_keys = nullptr;
 
     load_rows(shared, chunk);
     if (warp == 0) load_gates(shared, chunk);

@@ -31,41 +31,27 @@ struct Inputs {
     }
 };
 
-// One warp per (row, group of 128 channels): a key head of q or k, a value head, or the gates.
-DEVICE void gdn_prepare(const GdnPrepareParams &p) {
-    const int lane = thread_index() % 32, row = block_y();
-    const int group = block_x() * PREPARE_WARPS + thread_index() / 32;
-    const int groups = 2 * p.key_heads + p.value_heads;
-    const int channels = groups * GDN_DIM;
-    const int stride = channels + p.value_heads * GDN_DIM + 2 * p.value_heads;
-    // Tables are copied ahead of all kernels of a pass, and weights do not change.
-    if (group >= groups) {
-        wait_for_earlier();
-        if (group > groups) return;
-        const long long gates = (long long)row * stride + stride - 2 * p.value_heads;
-        for (int head = lane; head < p.value_heads; head += 32) {
-            const float b = to_float(load<bf16>(p.proj, gates + head));
-            const float a = to_float(load<bf16>(p.proj, gates + p.value_heads + head));
-            const long long at = (long long)row * p.value_heads + head;
-            p.beta[at] = sigmoid(b);
-            p.g[at] = -expf(p.a_log[head]) * softplus(a + p.dt_bias[head]);
-        }
-        return;
+DEVICE void prepare_gates(const GdnPrepareParams &p, int row, long long gates) {
+    for (int head = thread_index() % 32; head < p.value_heads; head += 32) {
+        const float b = to_float(load<bf16>(p.proj, gates + head));
+        const float a = to_float(load<bf16>(p.proj, gates + p.value_heads + head));
+        const long long at = (long long)row * p.value_heads + head;
+        p.beta[at] = sigmoid(b);
+        p.g[at] = -expf(p.a_log[head]) * softplus(a + p.dt_bias[head]);
     }
-    const int channel = group * GDN_DIM + 4 * lane;
-    const Inputs inputs(p, row, channels, stride);
-    Float4 w[4], x[TAPS], y;
+}
+
+// Four channels of a row, from what the taps `w` of each see, oldest first.
+DEVICE void prepare_channels(const GdnPrepareParams &p, int row, int group, const Float4 (&w)[4],
+                             const Bytes8 *seen, int lane) {
+    Float4 x[TAPS], y;
 #pragma unroll
-    for (int c = 0; c < 4; c++) w[c] = load<Float4>(p.conv_w, channel + c);
-    wait_for_earlier();
-#pragma unroll
-    for (int back = 0; back < TAPS; back++)
-        x[back] = widen(load_row<Bytes8>(inputs.row[back], channel / 4, stride % 8 == 0));
+    for (int tap = 0; tap < TAPS; tap++) x[tap] = widen(seen[tap]);
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         float sum = 0.0f;
 #pragma unroll
-        for (int tap = 0; tap < TAPS; tap++) sum += w[c].at[tap] * x[TAPS - 1 - tap].at[c];
+        for (int tap = 0; tap < TAPS; tap++) sum += w[c].at[tap] * x[tap].at[c];
         y.at[c] = silu(sum);
     }
     const int key_units = p.key_heads * GDN_DIM / 4;
@@ -84,6 +70,58 @@ DEVICE void gdn_prepare(const GdnPrepareParams &p) {
     for (int c = 0; c < 4; c++) y.at[c] *= by;
     const int head = query ? group : group - p.key_heads;
     store<Float4>(query ? p.q : p.k, (long long)row * key_units + head * 32 + lane, y);
+}
+
+// One warp per (some rows, group of 128 channels): a key head of q or k, a value head, or the gates.
+DEVICE void gdn_prepare(const GdnPrepareParams &p) {
+    const int lane = thread_index() % 32, first = block_y() * p.rows_each;
+    const int end = min_of(first + p.rows_each, p.rows);
+    const int group = block_x() * PREPARE_WARPS + thread_index() / 32;
+    const int groups = 2 * p.key_heads + p.value_heads;
+    const int channels = groups * GDN_DIM;
+    const int stride = channels + p.value_heads * GDN_DIM + 2 * p.value_heads;
+    // Tables are copied ahead of all kernels of a pass, and weights do not change.
+    if (group >= groups) {
+        wait_for_earlier();
+        if (group > groups) return;
+        for (int row = first; row < end; row++)
+            prepare_gates(p, row, (long long)row * stride + stride - 2 * p.value_heads);
+        return;
+    }
+    Inputs inputs(p, first, channels, stride);
+    const int unit = group * (GDN_DIM / 4) + lane;
+    const bool aligned = stride % 8 == 0;
+    Float4 w[4];
+#pragma unroll
+    for (int c = 0; c < 4; c++) w[c] = load<Float4>(p.conv_w, 4 * unit + c);
+    const int segment = p.tables.row_segment[first];
+    const bool chain = end - first == PREPARE_ROWS && p.tables.row_segment[end - 1] == segment &&
+                       !p.tables.segments[segment].tree;
+    wait_for_earlier();
+    if (chain) {
+        // Each row is read once: what comes before the first, then all of them.
+        Bytes8 seen[TAPS - 1 + PREPARE_ROWS];
+        const bf16 *rows = inputs.row[0];
+#pragma unroll
+        for (int i = 0; i < TAPS - 1; i++)
+            seen[i] = load_row<Bytes8>(inputs.row[TAPS - 1 - i], unit, aligned);
+#pragma unroll
+        for (int i = 0; i < PREPARE_ROWS; i++)
+            seen[TAPS - 1 + i] = load_row<Bytes8>(rows + (long long)i * stride, unit, aligned);
+#pragma unroll
+        for (int i = 0; i < PREPARE_ROWS; i++)
+            prepare_channels(p, first + i, group, w, seen + i, lane);
+        return;
+    }
+    for (int row = first;;) {
+        Bytes8 seen[TAPS];
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+            seen[tap] = load_row<Bytes8>(inputs.row[TAPS - 1 - tap], unit, aligned);
+        prepare_channels(p, row, group, w, seen, lane);
+        if (++row == end) return;
+        inputs = Inputs(p, row, channels, stride);
+    }
 }
 
 KERNEL_AHEAD(gdn_prepare_rows, PREPARE_WARPS * 32, 1, 0, GdnPrepareParams, gdn_prepare)

@@ -61,9 +61,16 @@ DEVICE void in_turn(const Params &params) {
 #define KERNEL(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
     KERNEL_AHEAD(name, threads, blocks_per_sm, shared_bytes, Params, in_turn<Params, __VA_ARGS__>)
 
+// A kernel that this target has no instructions for: it says that it is not there.
+#define KERNEL_ABSENT(name, Params)                                                                \
+    extern "C" {                                                                                   \
+    __global__ void name##_info(KernelInfo *info) { *info = KernelInfo{}; }                        \
+    __global__ void name(const __grid_constant__ Params params) {}                                 \
+    }
+
 template <class T>
 DEVICE T &shared_as() {
-    extern __shared__ __align__(128) unsigned char dynamic_shared[];
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[];
     return *reinterpret_cast<T *>(dynamic_shared);
 }
 

@@ -15,10 +15,14 @@ constexpr int PREFILL_HEAD_BYTES = 82432;
 constexpr int PREFILL_KEY_BYTES = 65536;
 // Layers that one launch commits.
 constexpr int MOST_LAYERS = 64;
-// Taps of the convolution.
+// Taps of the convolution, and most rows of a warp that prepares.
 constexpr int TAPS = 4;
+constexpr int PREPARE_ROWS = 8;
 // Packed (row, query head) pairs of one attention tile.
 constexpr int ATTENTION_ROWS = 64;
+// The same of a tile of attention_wide.cu, and the keys that it takes at a time.
+constexpr int ATTENTION_WIDE_ROWS = 128;
+constexpr int ATTENTION_WIDE_KEYS = 80;
 // Most parts that the keys of attention are split into.
 constexpr int MOST_SPLITS = 64;
 // Outputs and inputs of one unit of a product of few rows.
@@ -219,7 +223,7 @@ struct GdnPrepareParams {
     int rows;
     int key_heads;
     int value_heads;
-    int padding;
+    int rows_each;  // of a warp: one or PREPARE_ROWS
 };
 static_assert(sizeof(GdnPrepareParams) == 168, "mirrored in params.rs");
 

@@ -8,10 +8,11 @@ use crate::driver::Driver;
 use crate::error::in_op;
 use crate::kernel::{
     ATTENTION_128, ATTENTION_256, ATTENTION_MERGE_128, ATTENTION_MERGE_256, ATTENTION_PREPARE_128,
-    ATTENTION_PREPARE_256, KV_COMMIT,
+    ATTENTION_PREPARE_256, ATTENTION_WIDE, KV_COMMIT, Kernel,
 };
 use crate::params::{
-    ATTENTION_ROWS, AttentionParams, AttentionPrepareParams, KvCommitParams, MOST_SPLITS,
+    ATTENTION_ROWS, ATTENTION_WIDE_KEYS, ATTENTION_WIDE_ROWS, AttentionParams,
+    AttentionPrepareParams, KvCommitParams, MOST_SPLITS,
 };
 use crate::scratch::Scratch;
 use crate::tables::Pass;
@@ -20,6 +21,9 @@ use crate::tables::Pass;
 const PREPARE_WARPS: usize = 4;
 /// Threads of a block of `kv_commit`, eight values each.
 const COMMIT_THREADS: usize = 64;
+/// Rows from which on, or tokens, the wide kernel is faster.
+const WIDE_ROWS: usize = 256;
+const WIDE_TOKENS: usize = 1024;
 /// Blocks per multiprocessor that splitting aims at.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 
@@ -110,28 +114,62 @@ pub fn prepare(
     unsafe { kernel.launch(driver, grid, &params) }.map_err(in_op(op))
 }
 
-/// How the keys are split: by the shape of the pass, so that the machine is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Split {
+/// What works a pass out, and how its keys are split: by the shape of the pass, so that the machine is
+/// full.
+struct Plan {
+    kernel: Kernel<AttentionParams>,
+    merge: Kernel<AttentionParams>,
     /// Tiles of packed rows of the longest segment.
-    pub row_tiles: usize,
+    row_tiles: usize,
     /// Parts of the keys.
-    pub splits: usize,
+    splits: usize,
 }
 
-impl Split {
+impl Plan {
     /// `room` is the number of parts per row and head that the scratch memory holds.
-    pub fn new(dims: AttentionDims, pass: &Pass, multiprocessors: usize, room: usize) -> Self {
+    fn new(driver: &dyn Driver, dims: AttentionDims, pass: &Pass, room: usize) -> Self {
         let facts = pass.facts;
-        let row_tiles = (facts.longest * (dims.heads / dims.kv_heads)).div_ceil(ATTENTION_ROWS);
+        let long = facts.longest >= WIDE_ROWS || facts.tokens > WIDE_TOKENS;
+        let wide =
+            dims.head_dim == 256 && facts.is_prompt() && long && ATTENTION_WIDE.exists(driver);
+        let (kernel, merge, rows, keys) = match dims.head_dim {
+            128 => (ATTENTION_128, ATTENTION_MERGE_128, ATTENTION_ROWS, 64),
+            _ if wide => (
+                ATTENTION_WIDE,
+                ATTENTION_MERGE_256,
+                ATTENTION_WIDE_ROWS,
+                ATTENTION_WIDE_KEYS,
+            ),
+            _ => (ATTENTION_256, ATTENTION_MERGE_256, ATTENTION_ROWS, 32),
+        };
+        let row_tiles = (facts.longest * (dims.heads / dims.kv_heads)).div_ceil(rows);
         let blocks = (row_tiles * dims.kv_heads * facts.segments).max(1);
-        let key_tiles = facts.tokens.div_ceil(8192 / dims.head_dim).max(1);
-        let splits = (BLOCKS_PER_MULTIPROCESSOR * multiprocessors / blocks)
-            .min(key_tiles)
-            .min(room)
-            .clamp(1, MOST_SPLITS);
-        Self { row_tiles, splits }
+        let key_tiles = facts.tokens.div_ceil(keys);
+        let splits = match wide {
+            true => shortest(blocks, key_tiles, driver.multiprocessors()),
+            false => BLOCKS_PER_MULTIPROCESSOR * driver.multiprocessors() / blocks,
+        };
+        Self {
+            kernel,
+            merge,
+            row_tiles,
+            splits: splits.min(key_tiles).min(room).clamp(1, MOST_SPLITS),
+        }
     }
+}
+
+/// Into how many parts to split `tiles` of keys so that so many blocks, of which a multiprocessor has room
+/// for one, end soonest. Time counts in tiles: a part's own, what it takes to begin and to end one, and
+/// if there are several to write them down for the merge.
+fn shortest(blocks: usize, tiles: usize, multiprocessors: usize) -> usize {
+    const AROUND: usize = 4;
+    const WRITTEN: usize = 3;
+    let time = |splits: usize| {
+        let around = if splits > 1 { AROUND + WRITTEN } else { AROUND };
+        (blocks * splits).div_ceil(multiprocessors) * (tiles.div_ceil(splits) + around)
+    };
+    let splits = 1..=MOST_SPLITS.min(tiles);
+    splits.min_by_key(|&splits| time(splits)).unwrap_or(1)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -152,8 +190,8 @@ pub fn attention(
     let n = pass.facts.rows;
     let part_bytes = n * dims.heads * (dims.head_dim + 2) * 4;
     let room = scratch.bytes / part_bytes.max(1);
-    let split = Split::new(dims, pass, driver.multiprocessors(), room);
-    let values = split.splits * n * dims.heads * dims.head_dim;
+    let plan = Plan::new(driver, dims, pass, room);
+    let values = plan.splits * n * dims.heads * dims.head_dim;
     let params = AttentionParams {
         tables: pass.tables,
         q: q.activation(op, "q", n, dims.query_width())?,
@@ -171,25 +209,23 @@ pub fn attention(
         heads: dims.heads as i32,
         kv_heads: dims.kv_heads as i32,
         gate_stride: dims.proj_width() as i32,
-        splits: split.splits as i32,
+        splits: plan.splits as i32,
         causal: i32::from(mask.causal),
         window: mask.window.unwrap_or(0) as i32,
-        row_tiles: split.row_tiles as i32,
+        row_tiles: plan.row_tiles as i32,
     };
     let grid = [
-        split.splits,
-        dims.kv_heads * split.row_tiles,
+        plan.splits,
+        dims.kv_heads * plan.row_tiles,
         pass.facts.segments,
     ];
-    let (parts, merge) = match dims.head_dim {
-        128 => (ATTENTION_128, ATTENTION_MERGE_128),
-        _ => (ATTENTION_256, ATTENTION_MERGE_256),
-    };
     // SAFETY: all buffers and blocks were checked; the parts fit the scratch memory.
     unsafe {
-        parts.launch(driver, grid, &params).map_err(in_op(op))?;
-        if split.splits > 1 {
-            merge
+        plan.kernel
+            .launch(driver, grid, &params)
+            .map_err(in_op(op))?;
+        if plan.splits > 1 {
+            plan.merge
                 .launch(driver, [dims.heads, n, 1], &params)
                 .map_err(in_op(op))?;
         }
@@ -212,4 +248,18 @@ pub fn commit(driver: &dyn Driver, dims: KvDims, pass: &Pass, kv: &Kv) -> Result
     let grid = [(width / 8).div_ceil(COMMIT_THREADS), pass.facts.segments, 1];
     // SAFETY: the cache and its blocks were checked.
     unsafe { KV_COMMIT.launch(driver, grid, &params) }.map_err(in_op(op))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shortest;
+
+    #[test]
+    fn parts_fill_the_machine() {
+        // 2,048 rows of the 27B on one GPU, on one of two, and 128 rows.
+        assert_eq!(shortest(384, 200, 132), 1);
+        assert_eq!(shortest(192, 200, 132), 2);
+        assert_eq!(shortest(24, 200, 132), 5);
+        assert_eq!(shortest(24, 0, 132), 1);
+    }
 }

@@ -90,6 +90,8 @@ pub trait Driver: Send + Sync {
     fn multiprocessors(&self) -> usize;
     /// Blocks of a kernel that fit one multiprocessor at the same time.
     fn blocks_per_multiprocessor(&self, kernel: usize) -> usize;
+    /// Whether the device has the instructions of a kernel.
+    fn has(&self, kernel: usize) -> bool;
     /// Whether a kernel may start before the one ahead of it has ended, and prepare itself.
     fn overlaps(&self, kernel: usize) -> bool;
     /// Time from the ends of reads to the next launches, since the start: the device waits for the

@@ -234,6 +234,10 @@ impl Driver for Emulated {
         2
     }
 
+    fn has(&self, _: usize) -> bool {
+        true
+    }
+
     fn overlaps(&self, _: usize) -> bool {
         false
     }

@@ -12,12 +12,14 @@ use crate::kernel::{
 };
 use crate::params::{
     CommitLayer, CommitLayersParams, ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams,
-    GdnPrepareParams, MOST_LAYERS, TREE_ROWS,
+    GdnPrepareParams, MOST_LAYERS, PREPARE_ROWS, TREE_ROWS,
 };
 use crate::tables::Pass;
 
 /// Warps of a block of `gdn_prepare`, one channel group each.
 const PREPARE_WARPS: usize = 4;
+/// Rows from which on a warp takes several.
+const PREPARE_MANY: usize = 512;
 /// Threads of a block of `conv_commit`, eight channels each.
 const CONV_COMMIT_THREADS: usize = 128;
 /// Key dimensions of a block of `gdn_commit`.
@@ -55,6 +57,7 @@ pub fn prepare(
     check_slots(op, pass, conv_state, false)?;
     let (n, heads) = (pass.facts.rows, dims.value_heads);
     let key_width = dims.key_heads * dims.key_dim;
+    let rows_each = if n < PREPARE_MANY { 1 } else { PREPARE_ROWS };
     let params = GdnPrepareParams {
         tables: pass.tables,
         proj: proj.activation(op, "proj", n, dims.proj_width())?,
@@ -72,11 +75,11 @@ pub fn prepare(
         rows: n as i32,
         key_heads: dims.key_heads as i32,
         value_heads: heads as i32,
-        padding: 0,
+        rows_each: rows_each as i32,
     };
     // One warp more for the gates.
     let groups = 2 * dims.key_heads + heads + 1;
-    let grid = [groups.div_ceil(PREPARE_WARPS), n, 1];
+    let grid = [groups.div_ceil(PREPARE_WARPS), n.div_ceil(rows_each), 1];
     // SAFETY: all buffers and slots were checked.
     unsafe { GDN_PREPARE.launch(driver, grid, &params) }.map_err(in_op(op))
 }

@@ -37,6 +37,11 @@ impl<P> Kernel<P> {
         driver.overlaps(self.index)
     }
 
+    /// Whether the device has the instructions that this kernel is made of.
+    pub fn exists(&self, driver: &dyn Driver) -> bool {
+        driver.has(self.index)
+    }
+
     /// Blocks of this kernel that run at the same time on the whole device.
     pub fn resident_blocks(&self, driver: &dyn Driver) -> usize {
         driver.multiprocessors() * driver.blocks_per_multiprocessor(self.index)
@@ -96,6 +101,7 @@ kernels! {
     KV_COMMIT = "attention_prepare" "kv_commit_rows" KvCommitParams,
     ATTENTION_128 = "attention" "attention_128" AttentionParams,
     ATTENTION_256 = "attention" "attention_256" AttentionParams,
+    ATTENTION_WIDE = "attention_wide" "attention_wide_256" AttentionParams,
     ATTENTION_MERGE_128 = "attention" "attention_merge_128" AttentionParams,
     ATTENTION_MERGE_256 = "attention" "attention_merge_256" AttentionParams,
     TOP_PARTS = "top" "top_slices" TopParams,

@@ -22,8 +22,13 @@ pub const PREFILL_KEY_BYTES: usize = 65_536;
 pub const MOST_LAYERS: usize = 64;
 /// Taps of the convolution.
 pub const TAPS: usize = 4;
+/// Most rows of a warp of `gdn_prepare`.
+pub const PREPARE_ROWS: usize = 8;
 /// Packed (row, query head) pairs of one attention tile.
 pub const ATTENTION_ROWS: usize = 64;
+/// The same of a tile of `attention_wide`, and the keys that it takes at a time.
+pub const ATTENTION_WIDE_ROWS: usize = 128;
+pub const ATTENTION_WIDE_KEYS: usize = 80;
 /// Most parts that the keys of attention are split into.
 pub const MOST_SPLITS: usize = 64;
 /// Outputs of one unit of a product of few rows.
@@ -213,7 +218,7 @@ params! {
         rows: i32,
         key_heads: i32,
         value_heads: i32,
-        padding: i32,
+        rows_each: i32,
     }
     ConvCommitParams (96) {
         tables: Tables,

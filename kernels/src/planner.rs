@@ -127,6 +127,10 @@ impl Driver for Planner {
         MOST_BLOCKS
     }
 
+    fn has(&self, _: usize) -> bool {
+        true
+    }
+
     fn overlaps(&self, _: usize) -> bool {
         false
     }

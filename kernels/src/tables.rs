@@ -134,6 +134,7 @@ impl PassTables {
             segments: facts.segments,
             longest: facts.longest,
             tokens: facts.tokens,
+            prompt: facts.is_prompt(),
         };
         let to = self.recorded.memory.address() + at as u64;
         match repeats(shape) {
@@ -260,6 +261,7 @@ pub struct Shape {
     segments: usize,
     longest: usize,
     tokens: usize,
+    prompt: bool,
 }
 
 /// A pass whose tables begin there.

@@ -4,6 +4,7 @@
 #pragma once
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #define DEVICE inline
@@ -14,6 +15,9 @@ struct KernelInfo {
     unsigned shared_bytes;
     unsigned overlaps;
 };
+
+// As on sm_90.
+constexpr int MOST_SHARED = 227 * 1024;
 
 namespace emulate {
 
@@ -54,12 +58,24 @@ void copy(void *to, const void *from, bool valid);
 void commit();
 void wait(unsigned pending);
 void wait_for_earlier();
+
+void sync_warpgroup();
+// One arrival of `count`, of which so many are missing in this round.
+void arrive(short count, short &missing, int &round);
+// What this thread has begun to copy lands, and arrives, when somebody waits for it.
+void copies_arrive(const void *barrier);
+void land_copies(const void *barrier, const std::function<void()> &arrived);
+// Products, done in order when they are waited for.
+void begin_product(std::function<void()> product);
+void commit_products();
+void wait_for_products(unsigned pending);
+
 [[noreturn]] void fail(const char *what);
 
 }  // namespace emulate
 
 #define KERNEL_AHEAD(name, threads, blocks_per_sm, shared_bytes, Params, ...)                            \
-    static_assert((shared_bytes) <= 99 * 1024, #name " needs too much shared memory");             \
+    static_assert((shared_bytes) <= MOST_SHARED, #name " needs too much shared memory");            \
     static void name##_run(const void *params) {                                                   \
         __VA_ARGS__(*reinterpret_cast<const Params *>(params));                                    \
     }                                                                                              \

@@ -3,6 +3,7 @@
 #define VOLLEY_EMULATE
 #include "device.hpp"
 
+#include <algorithm>
 #include <csetjmp>
 #include <chrono>
 #include <cstdint>
@@ -24,7 +25,7 @@ std::vector<Kernel> &kernels() {
 namespace {
 
 constexpr unsigned MOST_THREADS = 1024, STACK_BYTES = 64 * 1024, SLOT_BYTES = 32;
-constexpr unsigned SHARED_BYTES = 100 * 1024;
+constexpr unsigned SHARED_BYTES = 228 * 1024;
 
 struct Copy {
     void *to;
@@ -39,6 +40,14 @@ struct Fiber {
     bool waited;                               // for the kernels ahead
     std::vector<Copy> open;                    // not yet committed
     std::vector<std::vector<Copy>> committed;  // oldest first
+    std::vector<std::function<void()>> open_products;
+    std::vector<std::vector<std::function<void()>>> products;  // oldest first
+};
+
+// Copies of a thread that arrive at a barrier.
+struct Arriving {
+    const void *barrier;
+    std::vector<Copy> copies;
 };
 
 // Threads that wait for each other; `turn` counts the times all came.
@@ -50,6 +59,8 @@ struct Block {
     Fiber fibers[MOST_THREADS];
     Barrier all;
     Barrier warps[MOST_THREADS / 32];
+    Barrier warpgroups[MOST_THREADS / 128];
+    std::vector<Arriving> arriving;
     // Two sets of slots: a fast lane may be one exchange ahead of a slow one.
     alignas(16) unsigned char slots[MOST_THREADS / 32][2][32 * SLOT_BYTES];
     unsigned exchanges[MOST_THREADS];
@@ -62,7 +73,7 @@ struct Block {
 
 // Left as it comes, so that unused stacks cost no memory.
 thread_local std::unique_ptr<unsigned char[]> stacks;
-alignas(128) thread_local unsigned char shared_memory[SHARED_BYTES];
+alignas(1024) thread_local unsigned char shared_memory[SHARED_BYTES];
 thread_local Block block;
 
 }  // namespace
@@ -127,11 +138,15 @@ void run_block() {
         fiber.begun = fiber.done = fiber.waited = false;
         fiber.open.clear();
         fiber.committed.clear();
+        fiber.open_products.clear();
+        fiber.products.clear();
         block.exchanges[i] = 0;
     }
     block.living = block.threads;
     block.all = {0, 0, block.threads};
     for (unsigned warp = 0; warp < block.threads / 32; warp++) block.warps[warp] = {0, 0, 32};
+    for (Barrier &warpgroup : block.warpgroups) warpgroup = {0, 0, 128};
+    block.arriving.clear();
     memset(shared_memory, 0xff, sizeof shared_memory);  // NaN: what is read must have been written
     place.shared = shared_memory;
     for (unsigned at = 0; block.living > 0; at = at + 1 == block.threads ? 0 : at + 1)
@@ -173,15 +188,66 @@ void commit() {
     me.open.clear();
 }
 
+namespace {
+
+void land(const std::vector<Copy> &copies) {
+    for (const Copy &copy : copies) {
+        if (copy.valid)
+            memcpy(copy.to, copy.from, 16);
+        else
+            memset(copy.to, 0, 16);
+    }
+}
+
+}  // namespace
+
 void wait(unsigned pending) {
     std::vector<std::vector<Copy>> &groups = block.fibers[place.thread].committed;
     while (groups.size() > pending) {
-        for (const Copy &copy : groups.front()) {
-            if (copy.valid)
-                memcpy(copy.to, copy.from, 16);
-            else
-                memset(copy.to, 0, 16);
-        }
+        land(groups.front());
+        groups.erase(groups.begin());
+    }
+}
+
+void sync_warpgroup() { wait_at(block.warpgroups[place.thread / 128]); }
+
+void arrive(short count, short &missing, int &round) {
+    if (missing <= 0) fail("more arrivals than are expected");
+    if (--missing > 0) return;
+    missing = count;
+    round++;
+}
+
+void copies_arrive(const void *barrier) {
+    std::vector<Copy> &open = block.fibers[place.thread].open;
+    block.arriving.push_back({barrier, std::move(open)});
+    open.clear();
+}
+
+void land_copies(const void *barrier, const std::function<void()> &arrived) {
+    const auto here = [&](const Arriving &some) { return some.barrier == barrier; };
+    std::vector<Arriving> &all = block.arriving;
+    for (auto at = all.begin(); (at = std::find_if(at, all.end(), here)) != all.end();) {
+        land(at->copies);
+        at = all.erase(at);
+        arrived();
+    }
+}
+
+void begin_product(std::function<void()> product) {
+    block.fibers[place.thread].open_products.push_back(std::move(product));
+}
+
+void commit_products() {
+    Fiber &me = block.fibers[place.thread];
+    me.products.push_back(std::move(me.open_products));
+    me.open_products.clear();
+}
+
+void wait_for_products(unsigned pending) {
+    auto &groups = block.fibers[place.thread].products;
+    while (groups.size() > pending) {
+        for (const auto &product : groups.front()) product();
         groups.erase(groups.begin());
     }
 }
@@ -226,9 +292,13 @@ extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, 
 #include "../keys.cuh"
 #include "../noise.cuh"
 #include "../sight.cuh"
+#include "../warpgroup.cuh"
 
 namespace attention {
 #include "../attention.cu"
+}
+namespace attention_wide {
+#include "../attention_wide.cu"
 }
 namespace attention_prepare {
 #include "../attention_prepare.cu"

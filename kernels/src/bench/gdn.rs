@@ -45,19 +45,30 @@ fn random_rows(clock: &Clock, dims: GdnDims, n: usize) -> Result<GdnRows<Buf>> {
     })
 }
 
+fn work(
+    kernel: &'static str,
+    segments: usize,
+    rows: usize,
+    tree: bool,
+    bytes: usize,
+    flop: usize,
+) -> Work {
+    let shape = if tree { ", tree" } else { "" };
+    Work {
+        kernel,
+        case: format!("{segments} x {rows} rows{shape}"),
+        bytes,
+        flop,
+    }
+}
+
 /// What a step does: prepare, verify, commit.
 fn step(clock: &mut Clock, dims: GdnDims, segments: usize, rows: usize, tree: bool) -> Result<()> {
     let ops = clock.ops;
     let verified = batch(segments, rows, PAST, tree);
     let chains = batch(segments, rows, PAST, false);
     let n = verified.rows();
-    let shape = if tree { ", tree" } else { "" };
-    let work = |kernel, bytes, flop| Work {
-        kernel,
-        case: format!("{segments} x {rows} rows{shape}"),
-        bytes,
-        flop,
-    };
+    let work = |kernel, bytes, flop| work(kernel, segments, rows, tree, bytes, flop);
     let (state, heads) = (dims.state_len(), dims.value_heads);
     let (key, value) = widths(dims);
     let mut all = random_rows(clock, dims, n)?;
@@ -77,6 +88,18 @@ fn step(clock: &mut Clock, dims: GdnDims, segments: usize, rows: usize, tree: bo
     clock.time(work("gdn_commit", bytes, 2 * n * state), sets, |set| {
         ops.gdn_commit(dims, &all, &chains, &keep, &mut states[set])
     })?;
+    front(clock, dims, segments, rows, tree)
+}
+
+/// What comes before the rule, and what keeps its inputs.
+fn front(clock: &mut Clock, dims: GdnDims, segments: usize, rows: usize, tree: bool) -> Result<()> {
+    let ops = clock.ops;
+    let verified = batch(segments, rows, PAST, tree);
+    let chains = batch(segments, rows, PAST, false);
+    let keep: Keep = vec![(0..rows as u32).collect(); segments];
+    let (n, heads) = (verified.rows(), dims.value_heads);
+    let work = |kernel, bytes, flop| work(kernel, segments, rows, tree, bytes, flop);
+    let mut all = random_rows(clock, dims, n)?;
     let proj = clock.activations(n, dims.proj_width())?;
     let conv_w = clock.floats(dims.conv_channels(), dims.conv_kernel)?;
     let (a_log, dt_bias) = (clock.floats(1, heads)?, clock.floats(1, heads)?);
@@ -112,15 +135,12 @@ fn prefill(clock: &mut Clock, dims: GdnDims, chunk: usize) -> Result<()> {
         let mut state = clock.floats(segments, dims.state_len())?;
         let (key, value) = widths(dims);
         let mut out = ops.alloc(n, value, Dtype::Activation)?;
-        let work = Work {
-            kernel: "gdn_prefill",
-            case: format!("{segments} x {rows} rows"),
-            bytes: 8 * segments * dims.state_len() + n * (2 * key + value) * 4 + 2 * n * value,
-            flop: 6 * n * dims.state_len() + 6 * n * PIECE * dims.value_heads * dims.key_dim,
-        };
+        let bytes = 8 * segments * dims.state_len() + n * (2 * key + value) * 4 + 2 * n * value;
+        let flop = 6 * n * dims.state_len() + 6 * n * PIECE * dims.value_heads * dims.key_dim;
+        let work = work("gdn_prefill", segments, rows, false, bytes, flop);
         clock.time(work, 1, |_| {
             ops.gdn_prefill(dims, &all, &batch, &mut state, &mut out)
         })?;
     }
-    Ok(())
+    front(clock, dims, 1, chunk, false)
 }

@@ -373,6 +373,10 @@ impl Driver for Cuda {
         self.modules.blocks_per_multiprocessor(kernel)
     }
 
+    fn has(&self, kernel: usize) -> bool {
+        self.modules.has(kernel)
+    }
+
     fn overlaps(&self, kernel: usize) -> bool {
         self.modules.overlaps(kernel)
     }

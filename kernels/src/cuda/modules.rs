@@ -17,7 +17,7 @@ const BINARIES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/binaries.
 /// Dynamic shared memory that a block may have without asking.
 const FREE_SHARED_BYTES: u32 = 48 * 1024;
 
-/// What a kernel says of itself (native.cuh).
+/// What a kernel says of itself (native.cuh): no threads where it does not exist.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 struct KernelInfo {
@@ -115,6 +115,11 @@ impl Modules {
         self.kernels[kernel].blocks_per_multiprocessor
     }
 
+    /// Whether a kernel was compiled for this device.
+    pub fn has(&self, kernel: usize) -> bool {
+        self.kernels[kernel].info.threads != 0
+    }
+
     /// Whether a kernel may start before the one ahead of it has ended.
     pub fn overlaps(&self, kernel: usize) -> bool {
         self.kernels[kernel].info.overlaps != 0
@@ -157,6 +162,14 @@ impl Loaded {
                 let shared_bytes = info.shared_bytes as i32;
                 let set = result::function::set_function_attribute(function, MOST, shared_bytes);
                 call("cuFuncSetAttribute", set)?;
+            }
+            if info.threads == 0 {
+                let blocks_per_multiprocessor = 0;
+                return Ok(Self {
+                    function,
+                    info,
+                    blocks_per_multiprocessor,
+                });
             }
             let blocks = result::occupancy::max_active_block_per_multiprocessor(
                 function,

@@ -199,6 +199,8 @@ pub fn attention(checks: &mut Checks) {
         vec![tree(33, 100)],
         vec![chain(64, 7)],
         vec![chain(90, 3)],
+        vec![chain(66, 61), chain(3, 77), chain(257, 0)],
+        vec![chain(256, 203)],
     ];
     if checks.full() {
         cases.extend([
@@ -207,6 +209,9 @@ pub fn attention(checks: &mut Checks) {
             vec![chain(16, 16_000)],
             vec![chain(16, 500); 8],
             vec![chain(700, 300)],
+            vec![chain(129, 4001), chain(900, 15), chain(5, 2000)],
+            vec![chain(2048, 1000)],
+            vec![chain(100, 16_000)],
         ]);
     }
     let masks = [
@@ -226,7 +231,7 @@ pub fn attention(checks: &mut Checks) {
     ];
     for dims in attention_dims(checks) {
         for shapes in &cases {
-            let long = shapes.iter().any(|shape| shape.past + shape.rows > 500);
+            let long = shapes.iter().any(|shape| shape.past + shape.rows > 300);
             let masks = if long { &masks[..2] } else { &masks[..] };
             for &mask in masks {
                 let case = format!("head {} {shapes:?} {mask:?}", dims.head_dim);

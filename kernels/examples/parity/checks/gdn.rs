@@ -73,7 +73,15 @@ fn case(dims: GdnDims, shapes: &[Shape]) -> String {
 }
 
 pub fn gdn_prepare(checks: &mut Checks) {
-    for (dims, shapes) in gdn_cases(checks) {
+    // Prompts too, of which a warp takes several rows.
+    let chain = Shape::chain;
+    let mut prompts = vec![vec![chain(301, 3), chain(214, 0)]];
+    if checks.full() {
+        prompts.push(vec![chain(5, 0), chain(2044, 2)]);
+    }
+    let dims = heads(checks);
+    let prompts = prompts.into_iter().map(|shapes| (dims, shapes));
+    for (dims, shapes) in gdn_cases(checks).into_iter().chain(prompts) {
         checks.case("gdn_prepare", case(dims, &shapes), |d| {
             let (batch, _, slots) = batch(d, &shapes);
             let (n, heads) = (batch.rows(), dims.value_heads);
