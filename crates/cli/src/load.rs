@@ -13,10 +13,14 @@ use crate::args::{Device, ModelArgs};
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
 use crate::open::{self, default_name, place};
+use crate::terminal::say;
 use crate::texts::{defaults, required, template_source};
 
 /// Longest context that is planned without being asked for, in tokens.
 const DEFAULT_MAX_MODEL_LEN: usize = 32_768;
+
+/// Weights from so many bytes on take a while, which is told.
+const NOTICED_BYTES: usize = 1 << 30;
 
 /// A running model and what there is to say about it.
 pub struct Loaded {
@@ -93,6 +97,9 @@ fn load_with(
     let kind = options.device;
     let bytes = [Some(&target), drafter.as_ref()].into_iter().flatten();
     let bytes: usize = bytes.map(|weights| weights.bytes()).sum();
+    if bytes > NOTICED_BYTES {
+        say(&format!("loading {:.1} GB of weights", bytes as f64 / 1e9));
+    }
     let begun = Instant::now();
     let engine = Engine::start(options, Sources { target, drafter })?;
     facts.push(("loaded", loaded_fact(bytes, begun.elapsed())));

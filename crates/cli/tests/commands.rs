@@ -174,6 +174,15 @@ fn wrong_arguments_end_with_2_and_one_line() {
         ),
         (&["inspect", "/no/such"], "/no/such"),
         (&["plan", "--gpu-memory-mib", "0"], "--gpu-memory-mib"),
+        // Long work ends in a file: that it can be written is asked before.
+        (
+            &["bench", "start", "--json", "/no/such/x.json"],
+            "no folder /no/such",
+        ),
+        (
+            &["serve", "--record", "/dev/null/x"],
+            "--record /dev/null/x",
+        ),
     ] {
         let output = volley(args, "");
         let message = text(&output.stderr);

@@ -452,10 +452,17 @@ fn a_prefilled_answer_goes_on() {
     let half = &text[..text.find(' ').unwrap()];
     let messages = body["messages"].as_array_mut().unwrap();
     messages.push(json!({"role": "assistant", "content": half}));
+    let mut messages = body.clone();
+    messages["max_tokens"] = 200.into();
+    messages["temperature"] = 0.into();
     body["continue_final_message"] = true.into();
     body["add_generation_prompt"] = false.into();
     let rest = server.chat_ok(body);
     let rest = rest["choices"][0]["message"]["content"].as_str().unwrap();
+    assert_eq!(format!("{half}{rest}"), text);
+    // On messages it needs no word.
+    let rest = post(&server, "/v1/messages", &messages);
+    let rest = rest["content"][0]["text"].as_str().unwrap();
     assert_eq!(format!("{half}{rest}"), text);
 }
 

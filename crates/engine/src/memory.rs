@@ -115,7 +115,7 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-fn gigabytes(bytes: usize) -> String {
+pub(crate) fn gigabytes(bytes: usize) -> String {
     format!("{:.2} GB", bytes as f64 / 1e9)
 }
 

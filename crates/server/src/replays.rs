@@ -92,7 +92,11 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_path_buf()]);
     }
-    let entries = std::fs::read_dir(path)?.collect::<std::io::Result<Vec<_>>>()?;
+    let entries = || std::fs::read_dir(path)?.collect::<std::io::Result<Vec<_>>>();
+    let entries = entries().map_err(|error| Error::File {
+        file: path.display().to_string(),
+        message: error.to_string(),
+    })?;
     let mut files: Vec<PathBuf> = entries.iter().map(|entry| entry.path()).collect();
     files.retain(|file| {
         file.extension()

@@ -1,5 +1,6 @@
 //! Parsers of single values.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// An integer of 1 or more.
@@ -47,6 +48,21 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A file to be written at the end of long work: its folder is looked for at the start.
+pub fn new_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if path.is_dir() {
+        return Err("is a folder".into());
+    }
+    match folder {
+        Some(folder) if !folder.is_dir() => Err(format!("there is no folder {}", folder.display())),
+        _ => Ok(path),
+    }
+}
+
 /// So many a second.
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|error| format!("{error}"))?;
@@ -85,6 +101,16 @@ mod tests {
             "", "0", "-1", "k", "0k", "1e300k", "NaNk", "2kk", "4 K", "auto",
         ] {
             assert!(count(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn files_have_a_folder() {
+        for text in ["x.json", "./x.json", "/x.json", "/tmp/../x.json"] {
+            assert_eq!(new_file(text), Ok(PathBuf::from(text)));
+        }
+        for text in ["/no/such/x.json", "no-such/x.json", "/tmp", "/", "."] {
+            assert!(new_file(text).is_err(), "{text}");
         }
     }
 

@@ -8,6 +8,7 @@ use volley_model::TargetConfig;
 
 use super::{progress, record};
 use crate::args::ModelArgs;
+use crate::args::values::new_file;
 use crate::drafting::{Drafting, Source};
 use crate::error::Result;
 use crate::terminal::outln;
@@ -20,7 +21,7 @@ pub struct KernelsArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
 }
 

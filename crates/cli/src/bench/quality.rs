@@ -11,7 +11,7 @@ use volley_server::ServedModel;
 
 use super::{chats, progress, record};
 use crate::args::ModelArgs;
-use crate::args::values::positive;
+use crate::args::values::{new_file, positive};
 use crate::error::{Error, Result};
 use crate::load;
 use crate::terminal::outln;
@@ -38,7 +38,7 @@ pub struct QualityArgs {
     #[arg(long)]
     pub show_wrong: bool,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
 }
 

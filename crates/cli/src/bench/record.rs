@@ -28,13 +28,26 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// The command line, with the program by its name only.
+/// The command line, with the program by its name only and without keys.
 fn command() -> String {
-    let arguments = std::env::args().skip(1);
-    std::iter::once("volley".to_string())
-        .chain(arguments)
-        .collect::<Vec<_>>()
-        .join(" ")
+    spelled(std::env::args().skip(1))
+}
+
+fn spelled(arguments: impl Iterator<Item = String>) -> String {
+    const SECRET: &str = "--api-key";
+    let mut line = "volley".to_string();
+    let mut is_secret = false;
+    for argument in arguments {
+        let flag = argument.replace('_', "-");
+        let shown = match flag.split_once('=') {
+            _ if is_secret => "...",
+            Some((SECRET, _)) => "--api-key=...",
+            _ => &argument,
+        };
+        line = format!("{line} {shown}");
+        is_secret = flag == SECRET;
+    }
+    line
 }
 
 /// Commit of the working folder; null outside a repository.
@@ -119,7 +132,25 @@ pub fn quantile(values: &mut [f64], share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gpus, median, quantile};
+    use super::{Gpus, median, quantile, spelled};
+
+    #[test]
+    fn keys_stay_out_of_records() {
+        for (line, kept) in [
+            (
+                "bench serve x --api-key sk-1 --rate 2",
+                "bench serve x --api-key ... --rate 2",
+            ),
+            (
+                "bench serve x --api_key=sk-1",
+                "bench serve x --api-key=...",
+            ),
+            ("bench step --context 5", "bench step --context 5"),
+        ] {
+            let arguments = line.split(' ').map(str::to_owned);
+            assert_eq!(spelled(arguments), format!("volley {kept}"));
+        }
+    }
 
     #[test]
     fn all_gpus_are_counted() {

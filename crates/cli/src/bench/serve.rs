@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use volley_engine::DeviceKind;
 
 use super::{chats, progress, record};
-use crate::args::values::{number_in, positive, rate};
+use crate::args::values::{new_file, number_in, positive, rate};
 use crate::error::{Error, Result};
 use crate::terminal::outln;
 
@@ -49,7 +49,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "JSON")]
     pub extra_body: Option<String>,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
 }
 

@@ -9,7 +9,7 @@ use volley_engine::Engine;
 
 use super::record;
 use crate::args::ModelArgs;
-use crate::args::values::positive;
+use crate::args::values::{new_file, positive};
 use crate::error::Result;
 use crate::load::{self, Scheduling};
 use crate::terminal::outln;
@@ -24,7 +24,7 @@ pub struct StartArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive)]
     pub starts: usize,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
 }
 

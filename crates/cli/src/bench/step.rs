@@ -10,7 +10,7 @@ use volley_speculate::SamplingParams;
 
 use super::{progress, record};
 use crate::args::ModelArgs;
-use crate::args::values::positive;
+use crate::args::values::{new_file, positive};
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
 use crate::terminal::outln;
@@ -47,7 +47,7 @@ pub struct StepArgs {
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = positive)]
     pub steps: usize,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
 }
 

@@ -11,7 +11,7 @@ use volley_speculate::Method;
 use super::svg::{Group, bars};
 use super::{progress, record};
 use crate::args::ModelArgs;
-use crate::args::values::positive;
+use crate::args::values::{new_file, positive};
 use crate::error::{Error, Result};
 use crate::load::{self, Scheduling};
 use crate::terminal::outln;
@@ -47,10 +47,10 @@ pub struct StreamsArgs {
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     pub max_num_batched_tokens: Option<usize>,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
     /// Where to write a picture of throughput and gaps.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub svg: Option<PathBuf>,
 }
 

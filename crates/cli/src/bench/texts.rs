@@ -10,7 +10,7 @@ use volley_server::ServedModel;
 
 use super::choice::Choice;
 use super::{chats, progress, record};
-use crate::args::values::positive;
+use crate::args::values::{new_file, positive};
 use crate::args::{Device, ModelArgs};
 use crate::error::{Error, Result};
 use crate::load;
@@ -35,7 +35,7 @@ pub struct TextsArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
     pub max_tokens: usize,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
 }
 

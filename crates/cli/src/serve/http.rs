@@ -95,7 +95,7 @@ impl HttpArgs {
                 Field::Reasoning => ReasoningField::Reasoning,
             },
             max_stored_responses: self.max_stored_responses,
-            records: self.record.clone().map(Records::open).transpose()?,
+            records: self.records()?,
         })
     }
 
@@ -112,6 +112,14 @@ impl HttpArgs {
                 .map_err(|message| Error::Usage(format!("--api-key: {message}")))?;
         }
         Ok(keys)
+    }
+
+    fn records(&self) -> Result<Option<Records>> {
+        let open = |folder: &PathBuf| {
+            let wrong = |error| Error::Usage(format!("--record {}: {error}", folder.display()));
+            Records::open(folder.clone()).map_err(wrong)
+        };
+        self.record.as_ref().map(open).transpose()
     }
 
     /// One by one, or as vLLM has them: a JSON list.

@@ -77,7 +77,14 @@ pub(crate) fn read_messages(
         return Err(ApiError::missing("max_tokens"));
     }
     // Clients that do not ask for thoughts do not expect any.
-    generation.thinking.enable.get_or_insert(false);
+    let thinks = *generation.thinking.enable.get_or_insert(false);
+    if generation.ends_in_answer() {
+        if thinks {
+            let message = "thinking has no place: the answer goes on with the last message, which is the assistant's";
+            return Err(ApiError::invalid_value("thinking", message));
+        }
+        generation.continue_final_message = features.continue_final_message;
+    }
     generation.stop = read_stop(body, "stop_sequences")?;
     generation.constraint = read_format(body, features, Surface::Messages)?;
     let tools = read_tools(body, features)?;

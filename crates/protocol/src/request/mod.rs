@@ -297,16 +297,20 @@ impl GenerationRequest {
             let message = "an answer needs its opening; leave add_generation_prompt out";
             return Err(ApiError::unsupported_parameter(OTHER, message));
         }
-        let has_text = self.messages.last().is_some_and(|last| {
-            let text = !python_strip(&last.content).is_empty();
-            last.role == Role::Assistant && last.tool_calls.is_empty() && text
-        });
-        if wanted && !has_text {
+        if wanted && !self.ends_in_answer() {
             let message = "continue_final_message needs an assistant's text as the last message";
             return Err(ApiError::invalid_value(PARAM, message));
         }
         self.continue_final_message = wanted;
         Ok(())
+    }
+
+    /// Whether the last message is an assistant's text, which an answer can go on with.
+    pub(crate) fn ends_in_answer(&self) -> bool {
+        self.messages.last().is_some_and(|last| {
+            let text = !python_strip(&last.content).is_empty();
+            last.role == Role::Assistant && last.tool_calls.is_empty() && text
+        })
     }
 
     /// Sampling as asked for; the server fills the gaps.

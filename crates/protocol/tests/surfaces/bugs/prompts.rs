@@ -1,6 +1,8 @@
 //! What requests become in the prompt: B37 to B45, B49, B70, B94, B96.
 
 use serde_json::{Value, json};
+use volley_protocol::Features;
+use volley_protocol::anthropic::MessagesRequest;
 use volley_protocol::messages::{Role, normalize};
 use volley_protocol::parser::InitialState;
 
@@ -166,6 +168,35 @@ fn b45_an_answer_at_the_end_is_followed_by_another_or_goes_on() {
         chat(json!({"add_generation_prompt": false})),
         "add_generation_prompt",
     );
+}
+
+/// On messages an answer at the end is gone on with, as Anthropic has it.
+#[test]
+fn an_answer_at_the_end_of_messages_goes_on() {
+    let read = |fields: Value| {
+        let mut body = json!({"max_tokens": 5, "messages": [
+            {"role": "user", "content": "List three"},
+            {"role": "assistant", "content": "1. apple\n2."},
+        ]});
+        body.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        let body = body.to_string();
+        let counted = MessagesRequest::for_counting(body.as_bytes(), &Features::all());
+        let request = MessagesRequest::from_json(body.as_bytes(), &Features::all());
+        assert_eq!(counted, request);
+        request.map(|request| request.generation)
+    };
+    let request = read(json!({})).unwrap();
+    let text = prompt(&request);
+    assert!(text.ends_with("1. apple\n2."), "{text}");
+    assert_eq!(request.initial_state(&text), InitialState::InText);
+    refused(
+        read(json!({"thinking": {"type": "enabled", "budget_tokens": 9}})),
+        "thinking",
+    );
+    let other = json!({"messages": [{"role": "assistant", "content": " "}]});
+    assert!(!read(other).unwrap().continue_final_message);
 }
 
 #[test]
