@@ -128,8 +128,10 @@ DEVICE void draw_token(const DrawParams &p) {
     const DrawRow draw = p.draws[row];
     const int found = order(shared, tops, p.ranks);
     if (p.open && thread == 0) p.open[row].open = 0;
-    if (found == 0 || draw.temperature == 0.0f) {
-        if (thread == 0) give(out, found == 0 ? key_of(minus_infinity(), 0) : shared.ranked[0]);
+    const Key likeliest = found == 0 ? key_of(minus_infinity(), 0) : shared.ranked[0];
+    // One that is no number, or no token at all, leaves nothing to weigh.
+    if (!(fabsf(logit_of(likeliest)) < infinity()) || draw.temperature == 0.0f) {
+        if (thread == 0) give(out, likeliest);
         return;
     }
     if (thread < found) {

@@ -5,6 +5,7 @@
 // Orders as logits do, ties by lowest id first: no two keys of a row are equal. 0 is none.
 typedef unsigned long long Key;
 
+DEVICE float infinity() { return bits_to_float(0x7f800000u); }
 DEVICE float minus_infinity() { return bits_to_float(0xff800000u); }
 
 DEVICE Key key_of(float logit, unsigned id) {

@@ -150,6 +150,9 @@ DEVICE void relax() {}
 // Times that such a loop looks for them before it looks at the clock, which takes longer.
 constexpr int LOOKS_PER_CLOCK = 1024;
 
+// A product that does not become part of a sum.
+DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+
 DEVICE float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned float_to_bits(float x) { return __float_as_uint(x); }
 DEVICE unsigned long long double_to_bits(double x) {

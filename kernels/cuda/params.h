@@ -395,3 +395,36 @@ struct DrawParams {
     int padding;
 };
 static_assert(sizeof(DrawParams) == 88, "mirrored in params.rs");
+
+// The logit of one token: `bias` is added, what is positive then divided by `scale` and the rest multiplied
+// by it, `penalty` subtracted.
+struct TokenChange {
+    unsigned token;
+    float bias;
+    float scale;
+    float penalty;
+};
+static_assert(sizeof(TokenChange) == 16, "mirrored in params.rs");
+
+// What is changed in one row.
+struct EditRow {
+    int first;    // its first change
+    int changes;  // and how many there are
+    int masked;   // whether it has a mask
+    int mask;     // first word of it
+    int words;    // and how many there are; later tokens are ruled out
+    int padding;
+};
+static_assert(sizeof(EditRow) == 24, "mirrored in params.rs");
+
+struct EditParams {
+    float *logits;  // [rows, width]
+    const EditRow *rows;
+    const TokenChange *changes;
+    const unsigned *masks;  // bit `token % 32` of word `token / 32`
+    float *own;             // the logits that the changed tokens had
+    float *drawn;           // a token's id and its logit per row
+    int width;
+    int padding;
+};
+static_assert(sizeof(EditParams) == 56, "mirrored in params.rs");

@@ -33,10 +33,55 @@ pub fn draw(
     let rows = from.first + draws.len();
     let tops = from.tops.float(op, "tops", rows, ranks * TOP_WIDTH)?;
     let drawn = out.float(op, "out", rows, DRAWN_WIDTH)?;
-    let mut params = DrawParams {
+    let drawn = DrawRows {
         tops: row(tops, from.first, 4 * ranks * TOP_WIDTH),
-        draws: at,
+        ranks,
+        whole: match from.whole {
+            Some(whole) => Some(WholeRows {
+                logits: whole.float(op, "whole", draws.len(), whole.width())?,
+                width: whole.width(),
+                allowed: from.allowed,
+            }),
+            None => None,
+        },
         out: row(drawn, from.first, 4 * DRAWN_WIDTH),
+    };
+    // SAFETY: the buffers were checked, and there are as many draws as rows.
+    unsafe { draw_at(driver, scratch, &drawn, draws, at) }
+}
+
+/// Where rows that tokens are drawn from lie, a row of each for every draw.
+pub struct DrawRows {
+    pub tops: Address,
+    pub ranks: usize,
+    pub whole: Option<WholeRows>,
+    pub out: Address,
+}
+
+/// Rows of logits.
+#[derive(Clone, Copy)]
+pub struct WholeRows {
+    pub logits: Address,
+    pub width: usize,
+    pub allowed: u32,
+}
+
+/// As [`draw`], of rows at addresses.
+///
+/// # Safety
+/// There are rows, and draws at `at`, for all draws.
+pub unsafe fn draw_at(
+    driver: &dyn Driver,
+    scratch: &Scratch,
+    rows: &DrawRows,
+    draws: &[Draw],
+    at: Address,
+) -> Result<()> {
+    let (op, ranks) = ("draw", rows.ranks);
+    let mut params = DrawParams {
+        tops: rows.tops,
+        draws: at,
+        out: rows.out,
         logits: 0,
         open: 0,
         masses: 0,
@@ -50,16 +95,19 @@ pub fn draw(
         padding: 0,
     };
     let open = draws.iter().filter(|draw| !draw.of_candidates()).count();
-    let Some(whole) = from.whole.filter(|_| open > 0) else {
+    let Some(whole) = rows.whole.filter(|_| open > 0) else {
         check(op, "draws that need whole rows", open, 0)?;
-        // SAFETY: the buffers were checked, and there are as many draws as rows.
+        // SAFETY: the caller vouches for the rows.
         return unsafe { DRAW.launch(driver, [draws.len(), 1, 1], &params) }.map_err(in_op(op));
     };
-    let width = whole.width();
+    let WholeRows {
+        logits,
+        width,
+        allowed,
+    } = whole;
     check_index(op, "ids of a row", width, MOST_IDS + 1)?;
-    let logits = whole.float(op, "whole", draws.len(), width)?;
     params.width = width as i32;
-    params.columns = width.min(from.allowed as usize) as i32;
+    params.columns = width.min(allowed as usize) as i32;
     let slices = width.div_ceil(DRAW_SLICE);
     let row_bytes = OPEN_ROW_BYTES + slices * FIRST_BYTES + CUT_BINS * 12;
     check_index(op, "bytes of scratch memory", row_bytes, scratch.bytes + 1)?;
@@ -80,8 +128,7 @@ pub fn draw(
             firsts,
             ..params
         };
-        // SAFETY: the buffers were checked, the scratch memory holds this part, and there are as many
-        // draws as rows.
+        // SAFETY: the caller vouches for the rows, and the scratch memory holds this part.
         unsafe { launch(driver, [slices, n, 1], draws, params) }.map_err(in_op(op))?;
     }
     Ok(())

@@ -109,4 +109,7 @@ kernels! {
     DRAW = "draw" "draw_tokens" DrawParams,
     CUT = "cut" "cut_rows" DrawParams,
     RACE = "race" "race_rows" DrawParams,
+    MASK_ROWS = "edit" "mask_rows" EditParams,
+    CHANGE_TOKENS = "edit" "change_tokens" EditParams,
+    RESTORE_DRAWN = "edit" "restore_drawn_rows" EditParams,
 }

@@ -12,6 +12,7 @@ mod buf;
 mod dims;
 mod draw;
 mod driver;
+mod edit;
 #[cfg(feature = "emulate")]
 mod emulated;
 mod error;

@@ -7,8 +7,9 @@ use bytemuck::cast_slice_mut;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Dtype, GdnDims,
-    GdnRows, GdnStates, Keep, KvDims, MatrixData, NormKind, Ops, Origin, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Dtype, Edit,
+    EditedRows, GdnDims, GdnRows, GdnStates, Keep, KvDims, MatrixData, NormKind, Ops, Origin,
+    Result, RopeTable,
 };
 
 use crate::attention::HeadNorms;
@@ -22,7 +23,7 @@ use crate::norm::Norm;
 use crate::params::BLOCK_TOKENS;
 use crate::rank::CudaOps;
 use crate::recorded::Recorded;
-use crate::{attention, draw, gdn, gdn_prefill, norm, rows, top};
+use crate::{attention, draw, edit, gdn, gdn_prefill, norm, rows, top};
 
 #[cfg(feature = "cuda")]
 impl CudaOps {
@@ -448,6 +449,17 @@ impl Ops for CudaOps {
     fn draw(&self, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()> {
         let (driver, at) = (&*self.driver, self.tables.draws("draw", draws)?);
         draw::draw(driver, &self.scratch, self.ranks(), from, draws, at, out)
+    }
+
+    fn draw_edited(
+        &self,
+        from: EditedRows<'_, Buf>,
+        edits: &[Edit],
+        draws: &[Draw],
+        out: &mut Buf,
+    ) -> Result<()> {
+        let (driver, scratch) = (&*self.driver, &self.scratch);
+        edit::draw_edited(driver, scratch, &self.tables, from, edits, draws, out)
     }
 
     fn reduce_add_rms_norm(

@@ -1,6 +1,6 @@
 //! Parameters of the kernels, one struct each, as kernels/cuda/params.h has them.
 
-use volley_ops::Draw;
+use volley_ops::{Change, Draw};
 
 use crate::driver::Address;
 
@@ -345,12 +345,43 @@ params! {
         by_mass: i32,
         padding: i32,
     }
+    TokenChange (16) {
+        token: u32,
+        bias: f32,
+        scale: f32,
+        penalty: f32,
+    }
+    EditRow (24) {
+        first: i32,
+        changes: i32,
+        masked: i32,
+        mask: i32,
+        words: i32,
+        padding: i32,
+    }
+    EditParams (56) {
+        logits: Address,
+        rows: Address,
+        changes: Address,
+        masks: Address,
+        own: Address,
+        drawn: Address,
+        width: i32,
+        padding: i32,
+    }
 }
 
-// SAFETY: numbers without padding, any bits of which are valid.
-unsafe impl bytemuck::Zeroable for DrawRow {}
-// SAFETY: as above.
-unsafe impl bytemuck::Pod for DrawRow {}
+/// Structs that tables are made of.
+macro_rules! plain {
+    ($($name:ident)*) => {$(
+        // SAFETY: numbers without padding, any bits of which are valid.
+        unsafe impl bytemuck::Zeroable for $name {}
+        // SAFETY: as above.
+        unsafe impl bytemuck::Pod for $name {}
+    )*};
+}
+
+plain! { DrawRow EditRow TokenChange }
 
 impl From<&Draw> for DrawRow {
     fn from(draw: &Draw) -> Self {
@@ -361,6 +392,17 @@ impl From<&Draw> for DrawRow {
             top_p: draw.top_p,
             min_p: draw.min_p,
             top_k: draw.top_k,
+        }
+    }
+}
+
+impl From<&Change> for TokenChange {
+    fn from(change: &Change) -> Self {
+        Self {
+            token: change.token,
+            bias: change.bias,
+            scale: change.scale,
+            penalty: change.penalty,
         }
     }
 }

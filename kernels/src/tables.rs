@@ -33,6 +33,9 @@ pub struct PassTables {
     limits: Limits,
     index: Memory,
     draws: Memory,
+    /// Changes of rows that are drawn from, and the logits that were changed.
+    edits: Memory,
+    own: Memory,
     slots: RefCell<Vec<Slot>>,
     /// Where recorded passes find their tables, all in the same place.
     recorded: Slot,
@@ -56,6 +59,9 @@ struct Known {
 }
 
 impl PassTables {
+    /// Bytes of the changes of some rows; those of one, changes of all tokens and a mask, fit with room.
+    pub const EDIT_BYTES: usize = 8 << 20;
+
     pub fn new(driver: &Arc<dyn Driver>, limits: Limits) -> Result<Self> {
         let memory = |bytes| Memory::new(driver, "tables", bytes);
         let slot = || -> Result<Slot> {
@@ -69,6 +75,9 @@ impl PassTables {
             limits,
             index: memory(4 * limits.rows)?,
             draws: memory(size_of::<DrawRow>() * limits.rows)?,
+            edits: memory(Self::EDIT_BYTES)?,
+            // A change takes 16 bytes.
+            own: memory(Self::EDIT_BYTES / 4)?,
             slots: RefCell::new((0..SLOTS).map(|_| slot()).collect::<Result<_>>()?),
             recorded: slot()?,
             open: RefCell::default(),
@@ -245,6 +254,18 @@ impl PassTables {
         let rows: Vec<DrawRow> = draws.iter().map(DrawRow::from).collect();
         upload(&*self.driver, op, self.draws.address(), cast_slice(&rows))?;
         Ok(self.draws.address())
+    }
+
+    /// A table of changes in device memory, until the next call, and room for the logits that they change.
+    pub fn edits(&self, op: &'static str, table: &[u8]) -> Result<(Address, Address)> {
+        let what = "bytes of the changes of a row";
+        check_index(op, what, table.len(), Self::EDIT_BYTES + 1)?;
+        let piece = self.driver.stage_bytes().min(Self::EDIT_BYTES);
+        for (i, bytes) in table.chunks(piece).enumerate() {
+            let to = self.edits.address() + (i * piece) as Address;
+            upload(&*self.driver, op, to, bytes)?;
+        }
+        Ok((self.edits.address(), self.own.address()))
     }
 
     /// What [`PassTables::draws`] answered last.

@@ -4,7 +4,7 @@ use volley_ops::{Result, TOP_WIDTH};
 
 use crate::buf::Buf;
 use crate::dims::check_index;
-use crate::driver::Driver;
+use crate::driver::{Address, Driver};
 use crate::error::in_op;
 use crate::kernel::{TOP_PARTS, TOP_ROWS};
 use crate::params::{TOP_GROUPS, TOP_SLICE, TOP_SLICES, TopParams};
@@ -21,15 +21,31 @@ pub fn top(
     out: &Buf,
 ) -> Result<()> {
     let (op, width) = ("top", logits.width());
+    let from = logits.float(op, "logits", rows, width)?;
+    let to = out.float(op, "out", rows, TOP_WIDTH)?;
+    // SAFETY: both buffers were checked.
+    unsafe { top_at(driver, scratch, from, [rows, width], first, allowed, to) }
+}
+
+/// As [`top`], of rows at an address.
+///
+/// # Safety
+/// There are as many rows as `[rows, width]` says, and room for what is found.
+pub unsafe fn top_at(
+    driver: &dyn Driver,
+    scratch: &Scratch,
+    from: Address,
+    [rows, width]: [usize; 2],
+    first: u32,
+    allowed: u32,
+    to: Address,
+) -> Result<()> {
+    let op = "top";
     let slices = width.div_ceil(TOP_SLICE);
     check_index(op, "slices of a row of logits", slices, TOP_SLICES + 1)?;
     let row_bytes = slices * (TOP_GROUPS + 1) * 8;
     let most = scratch.bytes / row_bytes.max(1);
     check_index(op, "bytes of scratch memory", row_bytes, scratch.bytes + 1)?;
-    let (from, to) = (
-        logits.float(op, "logits", rows, width)?,
-        out.float(op, "out", rows, TOP_WIDTH)?,
-    );
     for first_row in (0..rows).step_by(most.max(1)) {
         let rows = most.min(rows - first_row);
         let key_bytes = rows * slices * TOP_GROUPS * 8;
@@ -43,7 +59,7 @@ pub fn top(
             slices: slices as i32,
             first,
         };
-        // SAFETY: both buffers and the scratch memory were checked.
+        // SAFETY: the caller vouches for the rows; the scratch memory was checked.
         unsafe {
             TOP_PARTS
                 .launch(driver, [slices, rows, 1], &params)

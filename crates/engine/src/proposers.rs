@@ -6,16 +6,16 @@ mod mtp;
 use volley_model::{Drafter, Target};
 use volley_ops::{Batch, DRAWN, Ops, Segment};
 use volley_speculate::{
-    DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, TreeShape, draft_chain,
-    draft_tree,
+    Allowed, Choice, DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule,
+    TreeOrder, TreeShape, draft_chain, draft_tree,
 };
 
 pub(crate) use drafters::Drafters;
 pub(crate) use mtp::MtpProposer;
 
 use crate::EngineError;
-use crate::logits::RankLogits;
-use crate::sequence::{Sampling, draw_at};
+use crate::logits::{Ahead, Asks, RankLogits, draw_at};
+use crate::sequence::Sampling;
 
 /// A rank's target and the rows of its last pass.
 pub(crate) struct TargetRank<O: Ops> {
@@ -127,17 +127,34 @@ impl<O: Ops> DflashProposer<O> {
     ) -> Result<Vec<Proposal>, EngineError> {
         let TargetRank { ops, target, .. } = rank;
         let Blocks { batch, anchors, .. } = blocks;
-        let sizes = [blocks.depth, self.sampling.allowed];
-        let top = self.drafter.draft(ops, target, anchors, batch, sizes)?;
+        let (depth, allowed) = (blocks.depth, self.sampling.allowed);
+        let mut asks = Asks::default();
+        for d in sequences.iter().filter(|d| wants_block(d)) {
+            let choices = (0..depth).map(|row| Choice {
+                params: d.sampling,
+                history: d.history,
+                allowed,
+                next: &Allowed::All,
+                position: d.past + 1 + row,
+            });
+            let asked = self.follows_noise(d.plan);
+            choices.for_each(|choice| asks.add(asked.then_some(&choice)));
+        }
+        let (sizes, draws) = ([depth, allowed], asks.draws());
+        let found = self
+            .drafter
+            .draft(ops, target, anchors, batch, sizes, draws, asks.edits())?;
         let mut proposals = vec![Proposal::default(); sequences.len()];
         let mut first = 0;
         for (d, proposal) in sequences.iter_mut().zip(&mut proposals) {
             if !wants_block(d) {
                 continue;
             }
-            let logits = &mut RankLogits::new(ops, target, &top, &[], first);
-            first += blocks.depth;
-            match self.drafts(logits, blocks.depth, d) {
+            // Drafts of the block are not in the history that was asked with.
+            let ahead = Ahead::of(&asks, &found.drawn).knowing(d.history.output().len());
+            let logits = &mut RankLogits::new(ops, target, &found.tops, ahead, first, allowed);
+            first += depth;
+            match self.drafts(logits, depth, d) {
                 Ok(drafts) => *proposal = drafts,
                 // A sequence that cannot be drafted goes on without: its text does not depend on
                 // it.
@@ -145,6 +162,14 @@ impl<O: Ops> DflashProposer<O> {
             }
         }
         Ok(proposals)
+    }
+
+    /// Whether drafts are the tokens that the target's noise would choose.
+    fn follows_noise(&self, plan: &DraftPlan) -> bool {
+        match plan {
+            DraftPlan::Tree(_) => self.sampling.order == TreeOrder::Perturbed,
+            _ => self.sampling.rule == Rule::Match,
+        }
     }
 
     /// Drafts from the first `rows` rows of a block.
@@ -260,8 +285,8 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
     /// The drafter always runs its full block, as it was trained (dflash 2.5); the plan bounds
     /// what is verified. Sequences that want no block get no drafts. Chains under [`Rule::Match`] that
     /// nobody has to see before they are verified are drawn by the device, and nothing is waited for.
-    /// Trees, penalties, bias and [`Rule::Residual`] are the host's, which reads whole rows where
-    /// candidates do not decide.
+    /// Trees, penalties, bias and [`Rule::Residual`] are the host's, which chooses from candidates and from
+    /// what the device draws behind the history.
     fn propose(
         &mut self,
         rank: &mut TargetRank<O>,

@@ -1,12 +1,12 @@
 use std::ops::Range;
 
-use volley_ops::Draw;
 use volley_speculate::{
-    Commit, End, History, Logits, Proposal, Rule, SamplingParams, TreeOrder, constrained_of, cut,
+    Choice, Commit, End, History, Logits, Proposal, Rule, TreeOrder, cut, distribution_of,
     logprob_of, sample, verify,
 };
 
 use crate::control::Controller;
+use crate::logits::Asks;
 use crate::step::SlotUpdate;
 use crate::{EngineError, Request, Stop};
 
@@ -19,18 +19,6 @@ pub(crate) struct Sampling {
     pub order: TreeOrder,
     /// Ids at or above are never sampled.
     pub allowed: usize,
-}
-
-/// How [`sample`] takes the token at a position, given parameters that leave the logits alone.
-pub(crate) fn draw_at(params: &SamplingParams, position: usize) -> Draw {
-    Draw {
-        temperature: params.temperature,
-        top_k: u32::try_from(params.top_k).unwrap_or(u32::MAX),
-        top_p: params.top_p,
-        min_p: params.min_p,
-        seed: params.seed,
-        position: position as u64,
-    }
 }
 
 /// What a rank keeps of one sequence between steps.
@@ -66,16 +54,30 @@ impl Sequence {
         text.copied().skip(range.start).take(range.len()).collect()
     }
 
-    /// How the device is to draw the token at a position from all of its row: only where candidates may
-    /// not decide it, and neither a rule nor bias or penalties, which the host knows, may.
-    pub fn draw(&self, position: usize, rule: Rule) -> Option<Draw> {
+    /// Asks ahead for the tokens behind anchor and drafts, `1 + drafts` rows: what a grammar is awake over, or
+    /// is forced, is not known ahead.
+    pub fn ask(&mut self, proposal: &Proposal, allowed: usize, asks: &mut Asks) {
         let params = &self.request.sampling;
-        let draw = draw_at(params, position);
-        let drawn = rule == Rule::Match
-            && params.leaves_logits()
-            && !self.controller.constrained()
-            && !draw.of_candidates();
-        drawn.then_some(draw)
+        let before = self.history.output().len();
+        for (row, depth) in proposal.depths().into_iter().enumerate() {
+            let Some(next) = self.controller.foreseen(before + depth) else {
+                asks.add(None);
+                continue;
+            };
+            // Drafts that only the device knows are those of sequences that leave logits alone.
+            if !params.leaves_logits() {
+                let path = proposal.path(row);
+                path.into_iter().for_each(|token| self.history.push(token));
+            }
+            asks.add(Some(&Choice {
+                params,
+                history: &self.history,
+                allowed,
+                next: &next,
+                position: self.request.prompt.len() + before + depth,
+            }));
+            self.history.truncate(before);
+        }
     }
 
     /// Chooses the token behind the prompt from the logits of its last row, row 0.
@@ -88,7 +90,14 @@ impl Sequence {
     ) -> Result<(), EngineError> {
         let params = &self.request.sampling;
         let next = self.controller.allowed(self.history.output())?;
-        let target = constrained_of(logits, 0, params, &self.history, sampling.allowed, &next)?;
+        let choice = Choice {
+            params,
+            history: &self.history,
+            allowed: sampling.allowed,
+            next: &next,
+            position,
+        };
+        let target = distribution_of(logits, 0, &choice)?;
         let commit = Commit {
             keep: vec![0],
             accepted: Vec::new(),
@@ -135,11 +144,18 @@ impl Sequence {
         update: &mut SlotUpdate,
     ) -> Result<Vec<u32>, EngineError> {
         let params = &self.request.sampling;
+        let prompt = self.request.prompt.len();
         let controller = &mut self.controller;
         let target = |row: usize, history: &History| {
             let next = controller.allowed(history.output())?;
-            let target = constrained_of(logits, row, params, history, sampling.allowed, &next)?;
-            Ok::<_, EngineError>(target)
+            let choice = Choice {
+                params,
+                history,
+                allowed: sampling.allowed,
+                next: &next,
+                position: prompt + history.output().len(),
+            };
+            Ok::<_, EngineError>(distribution_of(logits, row, &choice)?)
         };
         let position = self.committed + 1;
         let history = &mut self.history;

@@ -59,7 +59,9 @@ pub fn marginals(
         let rows = &all[taken..past];
         drafter.append(ops, target.taps(), rows, &batch(taken, rows.len()))?;
         let sizes = [block - 1, allowed];
-        let top = drafter.draft(ops, &mut target, &[*anchor], &batch(past, block), sizes)?;
+        let batch = batch(past, block);
+        let found = drafter.draft(ops, &mut target, &[*anchor], &batch, sizes, &[], &[])?;
+        let top = found.tops;
         marginals.push(top.iter().map(guesses).collect());
     }
     Ok(marginals)

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use volley_cache::TailCopy;
 use volley_model::Outcome;
-use volley_ops::{Batch, DRAWN, Draw, Dtype, Keep, Ops, Segment};
+use volley_ops::{Batch, DRAWN, Dtype, Keep, Ops, Segment};
 use volley_speculate::{Drafting, Proposal, Proposer};
 
-use crate::logits::RankLogits;
+use crate::logits::{Ahead, Asks, RankLogits};
 use crate::proposers::TargetRank;
 use crate::sequence::{Sampling, Sequence};
 use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepOutputs, StepPlan};
@@ -108,20 +108,26 @@ impl<O: Ops> RankWorker<O> {
     fn prefill(&mut self, chunks: &[PrefillChunk]) -> Result<Vec<SlotUpdate>, EngineError> {
         let mut sequences = self.take(chunks.iter().map(|chunk| (chunk.slot, chunk.past)));
         let mut pass = Pass::default();
-        let (mut last_rows, mut draws) = (Vec::new(), Vec::new());
+        let mut last_rows = Vec::new();
         for (chunk, sequence) in chunks.iter().zip(&sequences) {
             let tokens = sequence.tokens(chunk.past..chunk.past + chunk.len);
             pass.add(sequence, &tokens, &chunk.blocks, None);
             if chunk.ends(sequence) {
                 last_rows.push(pass.ids.len() as u32 - 1);
-                draws.push(sequence.draw(chunk.past + chunk.len, self.sampling.rule));
             }
         }
+        let allowed = self.sampling.allowed;
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.prefill(ops, &pass.ids, &pass.batch)?;
+        let mut asks = Asks::default();
+        for (chunk, sequence) in chunks.iter().zip(&mut sequences) {
+            if chunk.ends(sequence) {
+                sequence.ask(&Proposal::default(), allowed, &mut asks);
+            }
+        }
         let outcome = match last_rows.is_empty() {
             true => Outcome::default(),
-            false => target.outcome(ops, &last_rows, self.sampling.allowed, &wanted(&draws))?,
+            false => target.outcome(ops, &last_rows, allowed, asks.draws(), asks.edits())?,
         };
         let mut ended = 0;
 
@@ -133,7 +139,8 @@ impl<O: Ops> RankWorker<O> {
             };
             if chunk.ends(sequence) {
                 let Outcome { tops, drawn, .. } = &outcome;
-                let logits = &mut RankLogits::new(ops, target, tops, drawn, ended);
+                let ahead = Ahead::of(&asks, drawn);
+                let logits = &mut RankLogits::new(ops, target, tops, ahead, ended, allowed);
                 ended += 1;
                 let position = chunk.past + chunk.len;
                 let chosen = sequence.first_token(logits, position, self.sampling, &mut update);
@@ -155,24 +162,22 @@ impl<O: Ops> RankWorker<O> {
         let mut sequences = self.take(steps.iter().map(|step| (step.slot, step.past)));
         let mut proposals = self.propose(steps, &mut sequences)?;
         self.refine(steps, &mut sequences, &mut proposals);
-        let (mut pass, mut draws) = (Pass::default(), Vec::new());
+        let mut pass = Pass::default();
         for ((step, sequence), proposal) in steps.iter().zip(&sequences).zip(&proposals) {
             let ids = [&[sequence.anchor], &proposal.tokens[..]].concat();
             let parents = proposal.parents.as_deref().map(segment_parents);
             pass.add(sequence, &ids, &step.blocks, parents);
-            let behind = sequence.committed + 1;
-            let depths = proposal.depths();
-            draws.extend(
-                depths
-                    .into_iter()
-                    .map(|depth| sequence.draw(behind + depth, self.sampling.rule)),
-            );
         }
+        let allowed = self.sampling.allowed;
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &pass.ids, &pass.batch)?;
+        let mut asks = Asks::default();
+        for (sequence, proposal) in sequences.iter_mut().zip(&proposals) {
+            sequence.ask(proposal, allowed, &mut asks);
+        }
         let all_rows: Vec<u32> = (0..pass.ids.len() as u32).collect();
         let asked = begun.elapsed();
-        let outcome = target.outcome(ops, &all_rows, self.sampling.allowed, &wanted(&draws))?;
+        let outcome = target.outcome(ops, &all_rows, allowed, asks.draws(), asks.edits())?;
         let Outcome {
             tops,
             drawn,
@@ -199,7 +204,8 @@ impl<O: Ops> RankWorker<O> {
             if update.drafted > 0 {
                 update.method = step.draft.method();
             }
-            let logits = &mut RankLogits::new(ops, target, tops, drawn, segment.rows.start);
+            let (ahead, first) = (Ahead::of(&asks, drawn), segment.rows.start);
+            let logits = &mut RankLogits::new(ops, target, tops, ahead, first, allowed);
             match sequence.verify(proposal, logits, self.sampling, &mut update) {
                 Ok(rows) => {
                     update.spine = proposal.spine(&rows);
@@ -296,17 +302,6 @@ impl<O: Ops> RankWorker<O> {
                 .expect("scheduler and rank agree on what is in a slot: this is a bug")
         };
         planned.map(take).collect()
-    }
-}
-
-/// A draw for each row, if any of them has one.
-fn wanted(draws: &[Option<Draw>]) -> Vec<Draw> {
-    match draws.iter().any(Option::is_some) {
-        true => draws
-            .iter()
-            .map(|draw| draw.unwrap_or(Draw::GREEDY))
-            .collect(),
-        false => Vec::new(),
     }
 }
 

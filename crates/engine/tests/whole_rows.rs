@@ -8,6 +8,7 @@ use common::{
     FLAT, Outcome, by, every_method, options, prompt, run, sampled, sources, start, wait,
 };
 use volley_engine::{Engine, EngineHandle, EngineOptions, Request, Speculation};
+use volley_ops::TOP_WIDTH;
 use volley_ops_candle::CandleOps;
 use volley_speculate::Method;
 
@@ -60,8 +61,8 @@ fn requests() -> Vec<Request> {
     (0..).zip(FILTERS).map(filtered).collect()
 }
 
-/// The same with a bias that changes nothing: the host chooses from whole rows.
-fn by_host(mut request: Request) -> Request {
+/// The same with a bias that changes nothing, as if it could.
+fn biased(mut request: Request) -> Request {
     request.sampling.logit_bias = [(0, 0.0)].into();
     request
 }
@@ -85,7 +86,7 @@ fn assert_texts(engine: &EngineHandle, change: impl Fn(Request) -> Request, what
 fn texts_are_as_they_were() {
     let engine = start(options(Speculation::none()));
     assert_texts(&engine, |request| request, "one token per step");
-    assert_texts(&engine, by_host, "by the host");
+    assert_texts(&engine, biased, "biased by nothing");
 }
 
 #[test]
@@ -131,18 +132,6 @@ fn texts_do_not_depend_on_company_or_ranks() {
     }
 }
 
-#[test]
-fn logprobs_are_those_of_the_whole_row() {
-    let engine = start(options(common::dflash(15)));
-    for request in requests() {
-        let drawn = run(&engine, request.clone());
-        let read = run(&engine, by_host(request));
-        for (one, other) in logprobs(&drawn).iter().zip(logprobs(&read)) {
-            assert!((one - other).abs() < 1e-5, "{one} and {other}");
-        }
-    }
-}
-
 /// The host waits for the device once a step, and reads no row.
 #[test]
 fn a_step_waits_once() {
@@ -159,9 +148,19 @@ fn a_step_waits_once() {
             let outcome = run(&engine, request.clone());
             let waits = switch.waits() - before;
             assert_eq!(waits, 1 + outcome.terminal.usage.steps, "{}", method.name());
+            // Drafts that a bias may heed are seen before they are verified.
+            let seen = match method {
+                Method::None => 0,
+                Method::Dflash => 2,
+                // Every pass of the head.
+                _ => Speculation::MOST_MTP_DRAFTS,
+            };
             let before = switch.waits();
-            run(&engine, by_host(request));
-            assert!(switch.waits() - before > waits, "the host reads rows");
+            let outcome = run(&engine, biased(request));
+            let waits = switch.waits() - before;
+            let most = 1 + (1 + seen) * outcome.terminal.usage.steps;
+            assert!(waits <= most, "{} waits, {}", waits, method.name());
         }
     }
+    assert!(switch.widest() <= TOP_WIDTH, "{} wide", switch.widest());
 }

@@ -1,4 +1,4 @@
-use volley_ops::{Batch, Draw, Dtype, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, Draw, Dtype, Edit, NormKind, Ops, RopeTable};
 
 use crate::checkpoint::Checkpoint;
 use crate::layers::{
@@ -7,7 +7,7 @@ use crate::layers::{
 };
 use crate::target::copy_block;
 use crate::weights::{Scope, Weights, drafter_name};
-use crate::{DrafterConfig, Limits, Result, Shard, Target, TargetConfig, TopRows, check, manifest};
+use crate::{DrafterConfig, Limits, Outcome, Result, Shard, Target, TargetConfig, check, manifest};
 
 /// One rank of a DFlash drafter with its cache. Heads and MLP are split among
 /// the ranks, `fc` is replicated: its output is needed whole by every rank.
@@ -167,7 +167,9 @@ impl<O: Ops> Drafter<O> {
     /// One block per segment of `batch` (`past` = context length, `block_size` rows), each from its
     /// anchor, the token at position `past`. Returns the target head's likeliest tokens below
     /// `allowed` for the first `depth` positions behind the anchors, `[segments * depth]`, the same
-    /// on every rank.
+    /// on every rank; with `draws`, one per row, the device draws a token from each row, too, after its one of
+    /// `edits` if there are any.
+    #[allow(clippy::too_many_arguments)]
     pub fn draft(
         &mut self,
         ops: &O,
@@ -175,11 +177,15 @@ impl<O: Ops> Drafter<O> {
         anchors: &[u32],
         batch: &Batch,
         [depth, allowed]: [usize; 2],
-    ) -> Result<TopRows> {
+        draws: &[Draw],
+        edits: &[Edit],
+    ) -> Result<Outcome> {
         self.block(ops, target, anchors, batch)?;
         let rows = self.predictions(batch, depth);
         let hidden = self.stream.normed();
-        target.vocabulary().candidates(ops, hidden, &rows, allowed)
+        target
+            .vocabulary()
+            .candidates(ops, hidden, &rows, allowed, draws, edits)
     }
 
     /// As [`Drafter::draft`], but the device draws the tokens, one for each of `draws`

@@ -1,4 +1,4 @@
-use volley_ops::{DRAWN, DRAWN_WIDTH, Draw, Dtype, Ops};
+use volley_ops::{DRAWN, DRAWN_WIDTH, Draw, Dtype, Edit, Ops};
 
 use crate::logit_rows::LogitRows;
 use crate::weights::Scope;
@@ -11,7 +11,7 @@ pub struct Outcome {
     pub tops: TopRows,
     /// The token that was drawn from each row; empty where none were asked for.
     pub drawn: Vec<Drawn>,
-    /// Drafts that were drawn before the pass and not handed out yet, by their rows.
+    /// Of the target: drafts that were drawn before the pass and not handed out yet, by their rows.
     pub drafts: Vec<u32>,
 }
 
@@ -86,27 +86,36 @@ impl<O: Ops> Vocabulary<O> {
         for rows in rows.chunks(self.rows) {
             self.project(ops, x, rows)?;
             for row in 0..rows.len() {
-                logits.extend(self.row(ops, row)?);
+                logits.extend(self.logits.row(ops, row)?);
             }
         }
         Ok(logits)
     }
 
-    /// Likeliest tokens below `allowed` of rows of `x`, as many as verification has rows.
+    /// Likeliest tokens below `allowed` of rows of `x`, as many as verification has rows, and a token drawn
+    /// from each if there are `draws`, after its one of `edits` if there are any.
     pub(crate) fn candidates(
         &mut self,
         ops: &O,
         x: &O::Buf,
         rows: &[u32],
         allowed: usize,
-    ) -> Result<TopRows> {
-        self.rank(ops, x, rows, allowed)?;
-        let tops = ops.read(self.logits.tops(), 0..rows.len())?;
-        Ok(TopRows::new(tops, ops.ranks()))
+        draws: &[Draw],
+        edits: &[Edit],
+    ) -> Result<Outcome> {
+        self.choose(ops, x, rows, allowed, draws, edits)?;
+        let mut parts = ops.read_each(&[
+            (self.logits.tops(), 0..rows.len()),
+            (&self.chosen, 0..draws.len()),
+        ])?;
+        Ok(Outcome {
+            drawn: Drawn::read(&parts[1]),
+            tops: TopRows::new(parts.swap_remove(0), ops.ranks()),
+            drafts: Vec::new(),
+        })
     }
 
-    /// Likeliest tokens of rows of `x`, a token drawn from each if there are `draws`, and what
-    /// [`Vocabulary::draft`] drew last, unless it was handed out.
+    /// As [`Vocabulary::candidates`], and what [`Vocabulary::draft`] drew last, unless it was handed out.
     pub(crate) fn outcome(
         &mut self,
         ops: &O,
@@ -114,11 +123,9 @@ impl<O: Ops> Vocabulary<O> {
         rows: &[u32],
         allowed: usize,
         draws: &[Draw],
+        edits: &[Edit],
     ) -> Result<Outcome> {
-        self.rank(ops, x, rows, allowed)?;
-        if !draws.is_empty() {
-            self.logits.draw(ops, allowed, draws, &mut self.chosen)?;
-        }
+        self.choose(ops, x, rows, allowed, draws, edits)?;
         let mut parts = ops.read_each(&[
             (self.logits.tops(), 0..rows.len()),
             (&self.chosen, 0..draws.len()),
@@ -133,6 +140,23 @@ impl<O: Ops> Vocabulary<O> {
         })
     }
 
+    fn choose(
+        &mut self,
+        ops: &O,
+        x: &O::Buf,
+        rows: &[u32],
+        allowed: usize,
+        draws: &[Draw],
+        edits: &[Edit],
+    ) -> Result<()> {
+        self.rank(ops, x, rows, allowed)?;
+        if draws.is_empty() {
+            return Ok(());
+        }
+        let chosen = &mut self.chosen;
+        self.logits.draw(ops, allowed, draws, edits, chosen)
+    }
+
     /// Draws a token from each of the rows of `x` and leaves it on the device.
     pub(crate) fn draft(
         &mut self,
@@ -144,7 +168,8 @@ impl<O: Ops> Vocabulary<O> {
     ) -> Result<()> {
         self.drafted = 0;
         self.rank(ops, x, rows, allowed)?;
-        self.logits.draw(ops, allowed, draws, &mut self.drafts)?;
+        self.logits
+            .draw(ops, allowed, draws, &[], &mut self.drafts)?;
         self.drafted = draws.len();
         Ok(())
     }
@@ -178,6 +203,18 @@ impl<O: Ops> Vocabulary<O> {
         self.drafted > 0
     }
 
+    /// Draws a token from a row that was last projected, changed by `edit` first, and waits for it.
+    pub(crate) fn draw_one(
+        &mut self,
+        ops: &O,
+        row: usize,
+        allowed: usize,
+        draw: &Draw,
+        edit: &Edit,
+    ) -> Result<Drawn> {
+        self.logits.draw_one(ops, row, allowed, draw, edit)
+    }
+
     /// Finds the likeliest tokens of rows of `x`, of all ranks.
     fn rank(&mut self, ops: &O, x: &O::Buf, rows: &[u32], allowed: usize) -> Result<()> {
         if rows.len() > self.rows {
@@ -186,11 +223,6 @@ impl<O: Ops> Vocabulary<O> {
         }
         self.project(ops, x, rows)?;
         self.logits.rank(ops, allowed)
-    }
-
-    /// All logits of a row that was last projected.
-    pub(crate) fn row(&mut self, ops: &O, row: usize) -> Result<Vec<f32>> {
-        self.logits.row(ops, row)
     }
 
     /// This rank's share of the logits of rows of `x`.

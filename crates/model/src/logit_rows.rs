@@ -1,4 +1,6 @@
-use volley_ops::{DRAWN_WIDTH, Draw, DrawFrom, Dtype, Ops, TOP_WIDTH};
+use std::ops::Range;
+
+use volley_ops::{DRAWN_WIDTH, Draw, DrawFrom, Dtype, Edit, EditedRows, Ops, TOP_WIDTH};
 
 use crate::{Result, Shard, check};
 
@@ -23,7 +25,7 @@ impl Drawn {
     }
 }
 
-/// Whole rows that the ranks put together at a time.
+/// Whole rows that are put together, or changed, at a time.
 const WHOLE_ROWS: usize = 16;
 
 /// Rows of logits on the device: this rank's share, and what is known of all of them.
@@ -35,15 +37,18 @@ pub(crate) struct LogitRows<O: Ops> {
     /// Token of its first column.
     first: u32,
     top: O::Buf,
+    /// A few whole rows, their candidates when they were changed, and what was drawn from one.
+    whole: O::Buf,
+    changed_tops: O::Buf,
+    redrawn: O::Buf,
     gathered: Option<Gathered<O>>,
 }
 
 /// What several ranks put together.
 struct Gathered<O: Ops> {
     tops: O::Buf,
-    /// A few rows of this rank's share, and of the whole.
+    /// A few rows of this rank's share.
     share: O::Buf,
-    whole: O::Buf,
 }
 
 impl<O: Ops> LogitRows<O> {
@@ -51,17 +56,20 @@ impl<O: Ops> LogitRows<O> {
     pub fn new(ops: &O, rows: usize, vocab: usize, shard: Shard) -> Result<Self> {
         let ids = shard.split("vocab_size", vocab)?;
         let float = |rows, width| ops.alloc(rows, width, Dtype::F32);
+        let few = WHOLE_ROWS.min(rows);
         Ok(Self {
             share: float(rows, ids.len())?,
             held: 0,
             first: ids.start as u32,
             top: float(rows, TOP_WIDTH)?,
+            whole: float(few, vocab)?,
+            changed_tops: float(few, TOP_WIDTH)?,
+            redrawn: float(1, DRAWN_WIDTH)?,
             gathered: match shard.ranks {
                 1 => None,
                 ranks => Some(Gathered {
                     tops: float(rows, ranks * TOP_WIDTH)?,
-                    share: float(WHOLE_ROWS, ids.len())?,
-                    whole: float(WHOLE_ROWS, vocab)?,
+                    share: float(few, ids.len())?,
                 }),
             },
         })
@@ -83,72 +91,132 @@ impl<O: Ops> LogitRows<O> {
         gathered.map_or(&self.top, |gathered| &gathered.tops)
     }
 
-    /// Draws a token from each of the rows that [`LogitRows::rank`] was over. The ranks put whole rows
-    /// together only where a draw may need them.
+    /// Draws a token from each of the rows that [`LogitRows::rank`] was over, changed by its one of `edits`
+    /// first if there are any. The ranks put whole rows together only where a draw may need them.
     pub fn draw(
+        &mut self,
+        ops: &O,
+        allowed: usize,
+        draws: &[Draw],
+        edits: &[Edit],
+        out: &mut O::Buf,
+    ) -> Result<()> {
+        check_count("draws", draws.len(), self.held)?;
+        if edits.is_empty() {
+            return self.draw_plain(ops, allowed, draws, out);
+        }
+        check_count("edits", edits.len(), draws.len())?;
+        let parts = draws.chunks(WHOLE_ROWS).zip(edits.chunks(WHOLE_ROWS));
+        for (part, (draws, edits)) in parts.enumerate() {
+            self.draw_changed(ops, part * WHOLE_ROWS, allowed, draws, edits, out)?;
+        }
+        Ok(())
+    }
+
+    fn draw_plain(
         &mut self,
         ops: &O,
         allowed: usize,
         draws: &[Draw],
         out: &mut O::Buf,
     ) -> Result<()> {
-        if draws.len() != self.held {
-            let expected = format!("{}, one per row", self.held);
-            return Err(check::error("draw", "draws", expected, draws.len()));
-        }
-        let allowed = allowed as u32;
-        let few = draws.iter().all(Draw::of_candidates);
-        let Some(Gathered { tops, share, whole }) = &mut self.gathered else {
-            let from = DrawFrom {
-                tops: &self.top,
-                whole: (!few).then_some(&self.share),
-                allowed,
-                first: 0,
-            };
-            return Ok(ops.draw(&from, draws, out)?);
-        };
-        let (mut first, chunk) = (0, if few { draws.len() } else { WHOLE_ROWS });
-        for draws in draws.chunks(chunk.max(1)) {
-            let few = draws.iter().all(Draw::of_candidates);
-            if !few {
-                gather(ops, &self.share, first, draws.len(), share, whole)?;
+        let few = |draws: &[Draw]| draws.iter().all(Draw::of_candidates);
+        let together = self.gathered.is_some() && !few(draws);
+        let most = if together { WHOLE_ROWS } else { draws.len() };
+        for (part, draws) in draws.chunks(most.max(1)).enumerate() {
+            let (first, few) = (part * most, few(draws));
+            if together && !few {
+                self.gather(ops, first..first + draws.len())?;
             }
+            let whole = if together { &self.whole } else { &self.share };
             let from = DrawFrom {
-                tops: &*tops,
-                whole: (!few).then_some(&*whole),
-                allowed,
+                tops: self.tops(),
+                whole: (!few).then_some(whole),
+                allowed: allowed as u32,
                 first,
             };
             ops.draw(&from, draws, out)?;
-            first += draws.len();
         }
         Ok(())
     }
 
+    /// Draws from changed rows, at most [`WHOLE_ROWS`], the first of them `first`.
+    fn draw_changed(
+        &mut self,
+        ops: &O,
+        first: usize,
+        allowed: usize,
+        draws: &[Draw],
+        edits: &[Edit],
+        out: &mut O::Buf,
+    ) -> Result<()> {
+        self.gather(ops, first..first + draws.len())?;
+        let from = EditedRows {
+            whole: &mut self.whole,
+            tops: &mut self.changed_tops,
+            allowed: allowed as u32,
+            first,
+        };
+        Ok(ops.draw_edited(from, edits, draws, out)?)
+    }
+
+    /// Draws a token from row `row`, changed by `edit` first, and waits for it. All ranks have to ask.
+    pub fn draw_one(
+        &mut self,
+        ops: &O,
+        row: usize,
+        allowed: usize,
+        draw: &Draw,
+        edit: &Edit,
+    ) -> Result<Drawn> {
+        self.check_row(row)?;
+        self.gather(ops, row..row + 1)?;
+        let from = EditedRows {
+            whole: &mut self.whole,
+            tops: &mut self.changed_tops,
+            allowed: allowed as u32,
+            first: 0,
+        };
+        let (edits, draws) = (std::slice::from_ref(edit), std::slice::from_ref(draw));
+        ops.draw_edited(from, edits, draws, &mut self.redrawn)?;
+        let drawn = Drawn::read(&ops.read(&self.redrawn, 0..1)?);
+        Ok(drawn[0])
+    }
+
     /// All logits of a row that is held.
     pub fn row(&mut self, ops: &O, row: usize) -> Result<Vec<f32>> {
-        if row >= self.held {
-            let expected = format!("below the {} that are held", self.held);
-            return Err(check::error("logit_row", "row", expected, row));
+        self.check_row(row)?;
+        self.gather(ops, row..row + 1)?;
+        Ok(ops.read(&self.whole, 0..1)?)
+    }
+
+    fn check_row(&self, row: usize) -> Result<()> {
+        if row < self.held {
+            return Ok(());
         }
-        let Some(Gathered { share, whole, .. }) = &mut self.gathered else {
-            return Ok(ops.read(&self.share, row..row + 1)?);
-        };
-        gather(ops, &self.share, row, 1, share, whole)?;
-        Ok(ops.read(whole, 0..1)?)
+        let expected = format!("below the {} that are held", self.held);
+        Err(check::error("logits", "row", expected, row))
+    }
+
+    /// Puts a few of the rows together, of all ranks.
+    fn gather(&mut self, ops: &O, rows: Range<usize>) -> Result<()> {
+        let count = rows.len();
+        let rows: Vec<u32> = rows.map(|row| row as u32).collect();
+        match &mut self.gathered {
+            None => ops.gather(&self.share, &rows, &mut self.whole)?,
+            Some(Gathered { share, .. }) => {
+                ops.gather(&self.share, &rows, share)?;
+                ops.all_gather(share, count, &mut self.whole)?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// Puts `count` rows of the ranks' shares together, row `first` and those behind it.
-fn gather<O: Ops>(
-    ops: &O,
-    from: &O::Buf,
-    first: usize,
-    count: usize,
-    share: &mut O::Buf,
-    whole: &mut O::Buf,
-) -> Result<()> {
-    let rows: Vec<u32> = (first..first + count).map(|row| row as u32).collect();
-    ops.gather(from, &rows, share)?;
-    Ok(ops.all_gather(share, count, whole)?)
+fn check_count(what: &'static str, got: usize, expected: usize) -> Result<()> {
+    if got == expected {
+        return Ok(());
+    }
+    let expected = format!("{expected}, one per row");
+    Err(check::error("draw", what, expected, got))
 }

@@ -1,4 +1,4 @@
-use volley_ops::{Batch, Draw, Dtype, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, Draw, Dtype, Edit, NormKind, Ops, RopeTable};
 
 use crate::checkpoint::Checkpoint;
 use crate::layers::{
@@ -7,7 +7,7 @@ use crate::layers::{
 };
 use crate::target::copy_block;
 use crate::weights::{Weights, target_name};
-use crate::{Limits, Result, Shard, Target, TargetConfig, TopRows, check, manifest};
+use crate::{Limits, Outcome, Result, Shard, Target, TargetConfig, check, manifest};
 
 /// Where the hidden states of a pass of the MTP head come from: rows of a buffer, one per id.
 #[derive(Clone, Copy, Debug)]
@@ -172,34 +172,27 @@ impl<O: Ops> Mtp<O> {
         target.vocabulary().logits(ops, self.stream.normed(), rows)
     }
 
-    /// Likeliest tokens below `allowed` of rows of the last pass, by the target's head.
-    pub fn candidates(
-        &self,
-        ops: &O,
-        target: &mut Target<O>,
-        rows: &[u32],
-        allowed: usize,
-    ) -> Result<TopRows> {
-        check::rows("Mtp::candidates", rows, self.rows)?;
-        let hidden = self.stream.normed();
-        target.vocabulary().candidates(ops, hidden, rows, allowed)
-    }
-
     /// Block `to` of the cache becomes block `from`.
     pub fn copy_block(&mut self, ops: &O, from: u32, to: u32) -> Result<()> {
         copy_block(std::slice::from_mut(&mut self.layer), ops, from, to)
     }
 
-    /// As [`Mtp::candidates`], of rows of [`Mtp::hidden`] kept from an earlier pass.
-    pub fn candidates_of(
+    /// Likeliest tokens below `allowed` of rows of the last pass, or of hidden states kept from an earlier one,
+    /// by the target's head; with `draws`, one per row, the device draws a token from each row, too, after its
+    /// one of `edits` if there are any.
+    pub fn candidates(
         &self,
         ops: &O,
         target: &mut Target<O>,
-        hidden: &O::Buf,
-        rows: &[u32],
+        hidden: HiddenRows<'_, O::Buf>,
         allowed: usize,
-    ) -> Result<TopRows> {
-        target.vocabulary().candidates(ops, hidden, rows, allowed)
+        draws: &[Draw],
+        edits: &[Edit],
+    ) -> Result<Outcome> {
+        let (x, rows) = self.own(hidden)?;
+        target
+            .vocabulary()
+            .candidates(ops, x, rows, allowed, draws, edits)
     }
 
     /// The device draws a token for each of `draws` from its row, of the last pass or of hidden
@@ -214,20 +207,24 @@ impl<O: Ops> Mtp<O> {
         allowed: usize,
         draws: &[Draw],
     ) -> Result<usize> {
-        let (x, rows) = match hidden {
-            HiddenRows::Kept(buffer, rows) => (buffer, rows),
-            HiddenRows::Head(rows) => (self.stream.normed(), rows),
+        let (x, rows) = self.own(hidden)?;
+        target.vocabulary().draft_more(ops, x, rows, allowed, draws)
+    }
+
+    /// Hidden states of the head, of which some rows are meant.
+    fn own<'a>(&'a self, hidden: HiddenRows<'a, O::Buf>) -> Result<(&'a O::Buf, &'a [u32])> {
+        match hidden {
+            HiddenRows::Kept(buffer, rows) => Ok((buffer, rows)),
+            HiddenRows::Head(rows) => {
+                check::rows("Mtp::candidates", rows, self.rows)?;
+                Ok((self.stream.normed(), rows))
+            }
             HiddenRows::Target(_) => {
                 let expected = "rows of the head".to_string();
-                return Err(check::error(
-                    "Mtp::draw",
-                    "hidden rows",
-                    expected,
-                    "the target's",
-                ));
+                let got = "the target's";
+                Err(check::error("Mtp::draw", "hidden rows", expected, got))
             }
-        };
-        target.vocabulary().draft_more(ops, x, rows, allowed, draws)
+        }
     }
 
     /// Width of the hidden states.

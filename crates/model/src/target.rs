@@ -1,4 +1,4 @@
-use volley_ops::{Batch, DRAWN, Draw, Dtype, Keep, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, DRAWN, Draw, Dtype, Edit, Keep, NormKind, Ops, RopeTable};
 
 use crate::checkpoint::Checkpoint;
 use crate::head::{Outcome, Vocabulary};
@@ -7,7 +7,7 @@ use crate::layers::{
     Mode, Pass, Scratch, Stream,
 };
 use crate::weights::{Scope, Weights, target_name};
-use crate::{LayerKind, Limits, Result, Shard, TargetConfig, TopRows, check, manifest};
+use crate::{Drawn, LayerKind, Limits, Result, Shard, TargetConfig, TopRows, check, manifest};
 
 /// One rank of a Qwen3.5 / Qwen3.6 text model with the states of all slots.
 pub struct Target<O: Ops> {
@@ -202,7 +202,10 @@ impl<O: Ops> Target<O> {
     pub fn candidates(&mut self, ops: &O, rows: &[u32], allowed: usize) -> Result<TopRows> {
         check::rows("Target::candidates", rows, self.rows)?;
         let hidden = self.stream.normed();
-        self.vocabulary.candidates(ops, hidden, rows, allowed)
+        let found = self
+            .vocabulary
+            .candidates(ops, hidden, rows, allowed, &[], &[])?;
+        Ok(found.tops)
     }
 
     /// Whether drafts were drawn that [`Target::outcome`] has not handed out.
@@ -211,23 +214,33 @@ impl<O: Ops> Target<O> {
     }
 
     /// As [`Target::candidates`]; with `draws`, one per row, the device draws a token from each row,
-    /// too. Hands out what [`crate::Drafter::draw`] or [`crate::Mtp::draw`] drew last, once.
+    /// too, after its one of `edits` if there are any. Hands out what [`crate::Drafter::draw`] or [`crate::Mtp::draw`] drew last, once.
     pub fn outcome(
         &mut self,
         ops: &O,
         rows: &[u32],
         allowed: usize,
         draws: &[Draw],
+        edits: &[Edit],
     ) -> Result<Outcome> {
         check::rows("Target::outcome", rows, self.rows)?;
         let hidden = self.stream.normed();
-        self.vocabulary.outcome(ops, hidden, rows, allowed, draws)
+        self.vocabulary
+            .outcome(ops, hidden, rows, allowed, draws, edits)
     }
 
-    /// All f32 logits of row `row` of the last [`Target::candidates`] or [`crate::Drafter::draft`],
-    /// the same on every rank; all of them have to ask.
-    pub fn logit_row(&mut self, ops: &O, row: usize) -> Result<Vec<f32>> {
-        self.vocabulary.row(ops, row)
+    /// Draws a token from row `row` of the last [`Target::outcome`], [`Target::candidates`] or
+    /// [`crate::Drafter::draft`], changed by `edit` first, and waits for it: the same on every rank, and all
+    /// of them have to ask.
+    pub fn draw_one(
+        &mut self,
+        ops: &O,
+        row: usize,
+        allowed: usize,
+        draw: &Draw,
+        edit: &Edit,
+    ) -> Result<Drawn> {
+        self.vocabulary.draw_one(ops, row, allowed, draw, edit)
     }
 
     /// Tapped residuals of the last pass, `[rows, taps * hidden_size]`.

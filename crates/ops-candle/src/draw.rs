@@ -4,9 +4,12 @@ use std::cmp::Ordering;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use volley_ops::{CANDIDATES, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Result, TOP_WIDTH};
+use volley_ops::{
+    CANDIDATES, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Edit, EditedRows, Result, TOP_WIDTH,
+};
 
 use crate::buf::{Buf, check, check_index};
+use crate::top::top;
 
 /// As [`volley_ops::Ops::draw`] says, for this many ranks.
 pub fn draw(ranks: usize, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()> {
@@ -40,6 +43,59 @@ pub fn draw(ranks: usize, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Bu
         out.copy_from_slice(&[id as f32, logit]);
     }
     Ok(())
+}
+
+/// As [`volley_ops::Ops::draw_edited`] says.
+pub fn draw_edited(
+    from: EditedRows<'_, Buf>,
+    edits: &[Edit],
+    draws: &[Draw],
+    out: &mut Buf,
+) -> Result<()> {
+    let EditedRows {
+        whole,
+        tops,
+        allowed,
+        first,
+    } = from;
+    let (op, n, width) = ("draw_edited", draws.len(), whole.width());
+    check(op, "edits", edits.len(), n)?;
+    let rows = whole.view_mut(op, "whole", n, width)?;
+    let mut own = Vec::with_capacity(n);
+    for (row, edit) in rows.chunks_exact_mut(width.max(1)).zip(edits) {
+        own.push(changed(op, row, edit)?);
+    }
+    top(whole, n, 0, allowed, tops)?;
+    let rows = whole.view(op, "whole", n, width)?;
+    let out = out.view_mut(op, "out", first + n, DRAWN_WIDTH)?;
+    let out = out[first * DRAWN_WIDTH..].chunks_exact_mut(DRAWN_WIDTH);
+    for (((row, own), draw), out) in rows.chunks_exact(width.max(1)).zip(own).zip(draws).zip(out) {
+        let row = &row[..width.min(allowed as usize)];
+        let (logit, id) = choose(tokens(row.iter().copied().zip(0..)), draw);
+        let before = own.iter().find(|(token, _)| *token == id);
+        let logit = match before {
+            Some((_, own)) if logit.is_finite() => *own,
+            _ => logit,
+        };
+        out.copy_from_slice(&[id as f32, logit]);
+    }
+    Ok(())
+}
+
+/// Changes a row; the logits that the changed tokens had.
+fn changed(op: &'static str, row: &mut [f32], edit: &Edit) -> Result<Vec<(u32, f32)>> {
+    let mut own = Vec::with_capacity(edit.changes.len());
+    for change in &edit.changes {
+        let token = change.token as usize;
+        check_index(op, "token of a change", token, row.len())?;
+        own.push((change.token, row[token]));
+        row[token] = change.of(row[token]);
+    }
+    if edit.mask.is_some() {
+        let out = (0..).zip(row).filter(|(token, _)| !edit.lets(*token));
+        out.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+    }
+    Ok(own)
 }
 
 /// Ids with those that were drawn in their places.

@@ -2,8 +2,8 @@ use std::ops::Range;
 
 use candle_core::Device;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, GdnDims, GdnRows, Keep, KvDims,
-    NormKind, Ops, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, Edit, EditedRows, GdnDims, GdnRows,
+    Keep, KvDims, NormKind, Ops, Result, RopeTable,
 };
 
 use crate::attention::attention;
@@ -288,6 +288,16 @@ impl Ops for CandleOps {
 
     fn draw(&self, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()> {
         draw::draw(self.ranks(), from, draws, out)
+    }
+
+    fn draw_edited(
+        &self,
+        from: EditedRows<'_, Buf>,
+        edits: &[Edit],
+        draws: &[Draw],
+        out: &mut Buf,
+    ) -> Result<()> {
+        draw::draw_edited(from, edits, draws, out)
     }
 
     fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {

@@ -10,7 +10,7 @@ mod values;
 
 pub use batch::{Batch, Keep, Segment};
 pub use dims::{AttentionDims, AttentionMask, GdnDims, KvDims, NormKind};
-pub use draw::{DRAWN, DRAWN_WIDTH, Draw, DrawFrom};
+pub use draw::{Change, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Edit, EditedRows};
 pub use error::{Error, Result};
 pub use ops::{CANDIDATES, Dtype, GdnRows, GdnStates, Ops, RopeTable, TOP_WIDTH};
 pub use values::{Format, MatrixData, Origin, Part, noise};

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use crate::{
-    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Error, GdnDims, Keep, KvDims, MatrixData,
-    NormKind, Result,
+    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Edit, EditedRows, Error, GdnDims, Keep,
+    KvDims, MatrixData, NormKind, Result,
 };
 
 /// Tokens per row that [`Ops::top`] finds.
@@ -354,6 +354,17 @@ pub trait Ops: Sized {
     fn draw(
         &self,
         from: &DrawFrom<'_, Self::Buf>,
+        draws: &[Draw],
+        out: &mut Self::Buf,
+    ) -> Result<()>;
+
+    /// As [`Ops::draw`], each row changed by its one of `edits` first; candidates and log-sum-exp are those of
+    /// the changed row then. The logit that comes out is the row's own, before any change; but what a change
+    /// made of it where that is positive infinity, and negative infinity where no token is left.
+    fn draw_edited(
+        &self,
+        from: EditedRows<'_, Self::Buf>,
+        edits: &[Edit],
         draws: &[Draw],
         out: &mut Self::Buf,
     ) -> Result<()>;

@@ -1,8 +1,8 @@
 //! What the likeliest tokens of a row tell of its distribution.
 
-use crate::filter::{Candidate, adjust, finish, normalised, weigh};
+use crate::filter::{Candidate, finish, normalised, weigh};
 use crate::logits::Candidates;
-use crate::{Allowed, Distribution, History, SamplingParams};
+use crate::{Allowed, Change, Distribution, History, SamplingParams};
 
 /// Relative error that a log-sum-exp may have, with room.
 const SUM_ERROR: f64 = 1e-5;
@@ -61,18 +61,14 @@ impl Known {
         }
         let complete = candidates.complete || candidates.ids.len() >= allowed;
         let floor = candidates.logits.last().copied().unwrap_or(f32::INFINITY);
-        let pairs = candidates.ids.iter().zip(candidates.logits);
         let mut ranked: Vec<Candidate> = if params.leaves_logits() {
+            let pairs = candidates.ids.iter().zip(candidates.logits);
             pairs.map(|(&t, &l)| Candidate::new(t, l)).collect()
         } else {
             if !complete && !others_only_fall(candidates.ids, params) {
                 return None;
             }
-            let change = |(&token, &logit): (&u32, &f32)| {
-                let count = history.count(token);
-                Candidate::new(token, adjust(token, logit, count, params))
-            };
-            let mut ranked: Vec<Candidate> = pairs.map(change).collect();
+            let mut ranked = changed(candidates, params, history);
             if ranked.iter().any(|c| !c.logit.is_finite()) {
                 return None;
             }
@@ -162,13 +158,46 @@ impl Known {
     }
 }
 
+/// What the candidates alone tell of a row that they do not decide, as if there were no other tokens: good for
+/// drafts. `None` where none of them may come.
+pub(crate) fn among_candidates(
+    candidates: &Candidates<'_>,
+    params: &SamplingParams,
+    history: &History,
+) -> Option<Distribution> {
+    let mut ranked = changed(candidates, params, history);
+    ranked.retain(|c| c.logit.is_finite());
+    ranked.sort_unstable_by(Candidate::by_rank);
+    let likeliest = *ranked.first()?;
+    if params.temperature == 0.0 {
+        return Some(Distribution::one_hot(likeliest.token));
+    }
+    if params.top_k > 0 {
+        ranked.truncate(params.top_k);
+    }
+    weigh(&mut ranked, likeliest.logit, params.temperature);
+    ranked.sort_unstable_by_key(|c| c.token);
+    Some(finish(ranked, params))
+}
+
+/// The candidates with their bias and penalties.
+fn changed(
+    candidates: &Candidates<'_>,
+    params: &SamplingParams,
+    history: &History,
+) -> Vec<Candidate> {
+    let pairs = candidates.ids.iter().zip(candidates.logits);
+    let change = |(&token, &logit): (&u32, &f32)| {
+        let change = Change::new(token, history.count(token), params);
+        Candidate::new(token, change.of(logit))
+    };
+    pairs.map(change).collect()
+}
+
 /// Whether bias and penalties raise no token outside `ids`.
-fn others_only_fall(ids: &[u32], params: &SamplingParams) -> bool {
+pub(crate) fn others_only_fall(ids: &[u32], params: &SamplingParams) -> bool {
     let mut biases = params.logit_bias.iter();
-    params.repetition_penalty >= 1.0
-        && params.presence_penalty >= 0.0
-        && params.frequency_penalty >= 0.0
-        && biases.all(|(token, &bias)| bias <= 0.0 || ids.contains(token))
+    params.only_lowers() && biases.all(|(token, &bias)| bias <= 0.0 || ids.contains(token))
 }
 
 #[cfg(test)]

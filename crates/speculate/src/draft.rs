@@ -1,13 +1,13 @@
-use crate::noise::Stream;
-use crate::sample::{sample, sample_from};
+use crate::candidates::{among_candidates, others_only_fall};
 use crate::{
-    Distribution, Error, History, Logits, Proposal, Rule, SamplingParams, distribution_of,
+    Allowed, Choice, Distribution, Error, History, Logits, Proposal, Row, Rule, SamplingParams,
+    distribution_of, sample,
 };
 
 /// Draft for `position` from a row of the drafter's logits, filtered as the target's are: the likeliest
-/// token at temperature 0, else a sample. Under [`Rule::Match`] it shares the target's noise, so
-/// that both often choose the same token; under [`Rule::Residual`] it has noise of its own and
-/// comes with its distribution.
+/// token at temperature 0, else a sample. It shares the target's noise, so that both often choose the same
+/// token. Under [`Rule::Residual`] it comes with its distribution, which leaves out all but the candidates
+/// where these do not decide it.
 ///
 /// # Errors
 /// As [`distribution_of`].
@@ -20,14 +20,57 @@ pub fn draft(
     position: usize,
     rule: Rule,
 ) -> Result<(u32, Option<Distribution>), Error> {
-    let distribution = distribution_of(logits, row, params, history, allowed)?;
-    match rule {
-        Rule::Match => Ok((sample(&distribution, params.seed, position)?, None)),
-        Rule::Residual => {
-            let token = sample_from(&distribution, params.seed, position, Stream::Draft)?;
-            Ok((token, Some(distribution)))
-        }
+    let choice = Choice {
+        params,
+        history,
+        allowed,
+        next: &Allowed::All,
+        position,
+    };
+    if rule == Rule::Match {
+        let distribution = distribution_of(logits, row, &choice)?;
+        return Ok((sample(&distribution, params.seed, position)?, None));
     }
+    let distribution = match foreseen(logits, row, &choice)? {
+        Foreseen { others: true, .. } => distribution_of(logits, row, &choice)?,
+        Foreseen { distribution, .. } => distribution,
+    };
+    let token = sample(&distribution, params.seed, position)?;
+    Ok((token, Some(distribution)))
+}
+
+/// What a row lets foresee.
+pub(crate) struct Foreseen {
+    /// What the token is sampled from, or what the candidates tell of it, as if there were no other tokens.
+    pub distribution: Distribution,
+    /// Whether it is all of that.
+    pub whole: bool,
+    /// Whether bias and penalties raise tokens that are left out.
+    pub others: bool,
+}
+
+/// Asks for no draw unless nothing is known of a row.
+pub(crate) fn foreseen(
+    logits: &mut dyn Logits,
+    row: usize,
+    choice: &Choice<'_>,
+) -> Result<Foreseen, Error> {
+    let (params, history) = (choice.params, choice.history);
+    if let Row::Likeliest(candidates) = logits.row(row)?
+        && choice.among(&candidates)?.is_none()
+        && let Some(distribution) = among_candidates(&candidates, params, history)
+    {
+        return Ok(Foreseen {
+            distribution,
+            whole: false,
+            others: !others_only_fall(candidates.ids, params),
+        });
+    }
+    Ok(Foreseen {
+        distribution: distribution_of(logits, row, choice)?,
+        whole: true,
+        others: false,
+    })
 }
 
 /// Chain of drafts, one for each of the first `rows` rows, the first for `position`; every draft counts as

@@ -19,6 +19,9 @@ pub enum Error {
         /// Its value.
         value: f32,
     },
+    /// A row of logits of which the device says no more.
+    #[error("a logit of the row is NaN or infinite")]
+    NotNumbers,
     /// Every allowed token has logit negative infinity, or no token is allowed.
     #[error("none of {allowed} allowed tokens has a finite logit ({logits} logits)")]
     NoCandidate {

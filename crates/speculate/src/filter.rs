@@ -1,8 +1,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use crate::history::Occurrences;
-use crate::{Allowed, Distribution, Error, History, SamplingParams};
+use crate::{Allowed, Change, Distribution, Error, History, SamplingParams};
 
 /// What a token is sampled from, given its row of logits: logit bias, penalties, temperature,
 /// top-k, softmax, top-p on the renormalised rest, min-p (spec/dflash.md 5.4), accumulated in f64.
@@ -108,7 +107,7 @@ fn within(logits: &[f32], allowed: usize) -> &[f32] {
     &logits[..allowed.min(logits.len())]
 }
 
-/// Logits with bias and penalties, in vLLM's order and with its meaning.
+/// Logits with bias and penalties.
 fn adjusted<'a>(logits: &'a [f32], params: &SamplingParams, history: &History) -> Cow<'a, [f32]> {
     if params.leaves_logits() {
         return Cow::Borrowed(logits);
@@ -118,30 +117,11 @@ fn adjusted<'a>(logits: &'a [f32], params: &SamplingParams, history: &History) -
     let seen = history.occurrences().map(|(token, _)| token);
     for token in biased.chain(seen) {
         if let Some(&logit) = logits.get(token as usize) {
-            changed[token as usize] = adjust(token, logit, history.count(token), params);
+            let change = Change::new(token, history.count(token), params);
+            changed[token as usize] = change.of(logit);
         }
     }
     Cow::Owned(changed)
-}
-
-/// The logit of a token with its bias and its penalties.
-pub(crate) fn adjust(token: u32, logit: f32, count: Occurrences, params: &SamplingParams) -> f32 {
-    let mut logit = match params.logit_bias.get(&token) {
-        Some(bias) => logit + bias,
-        None => logit,
-    };
-    if count == Occurrences::default() {
-        return logit;
-    }
-    if logit > 0.0 {
-        logit /= params.repetition_penalty;
-    } else {
-        logit *= params.repetition_penalty;
-    }
-    if count.output > 0 {
-        logit -= params.frequency_penalty * count.output as f32 + params.presence_penalty;
-    }
-    logit
 }
 
 /// Largest logit and the lowest id that has it.

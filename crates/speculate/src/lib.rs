@@ -6,6 +6,7 @@
 
 mod allowed;
 mod candidates;
+mod change;
 mod cut;
 mod distribution;
 mod draft;
@@ -28,13 +29,14 @@ mod tree;
 mod verify;
 
 pub use allowed::Allowed;
+pub use change::{Change, changes};
 pub use cut::{Cut, End, cut};
 pub use distribution::Distribution;
 pub use draft::{draft, draft_chain};
 pub use error::Error;
 pub use filter::{argmax, constrained, distribution};
 pub use history::History;
-pub use logits::{Candidates, DrawnToken, Logits, WholeRows, constrained_of, distribution_of};
+pub use logits::{Candidates, Choice, Logits, Row, WholeRows, distribution_of};
 pub use logprobs::{TokenLogprob, logprob_of};
 pub use lookup::{Lookup, Repeat};
 pub use method::{DraftPlan, Method, TreeShape};

@@ -1,5 +1,3 @@
-use std::borrow::Cow;
-
 use crate::candidates::from_candidates;
 use crate::{Allowed, Distribution, Error, History, SamplingParams, constrained};
 
@@ -25,33 +23,50 @@ impl Candidates<'_> {
     }
 }
 
-/// A token that the device drew.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DrawnToken {
-    /// Its id.
-    pub token: u32,
-    /// Its logit.
-    pub logit: f32,
+/// What is known of a row of logits.
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// All of it.
+    Whole(&'a [f32]),
+    /// Its likeliest tokens; the rest is on a device.
+    Likeliest(Candidates<'a>),
 }
 
-/// Rows of logits as a device leaves them: the likeliest tokens are at hand, a whole row costs a
-/// copy, and with several ranks an exchange that all of them take part in.
+/// How a token is chosen behind a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    /// How the request samples.
+    pub params: &'a SamplingParams,
+    /// Prompt and output; ends with the token before the one to choose.
+    pub history: &'a History,
+    /// Ids from here on are out.
+    pub allowed: usize,
+    /// Which of the others may come.
+    pub next: &'a Allowed,
+    /// Position of the token in the sequence, which its noise depends on.
+    pub position: usize,
+}
+
+/// Rows of logits where they are: in host memory, or on a device that shows their likeliest tokens and draws
+/// tokens, with several ranks all of them alike.
 pub trait Logits {
-    /// Likeliest tokens of a row; `None` where only whole rows are known.
-    fn candidates(&self, row: usize) -> Option<Candidates<'_>>;
+    /// What is known of a row.
+    ///
+    /// # Errors
+    /// [`Error::Unread`] where there is no such row.
+    fn row(&self, row: usize) -> Result<Row<'_>, Error>;
 
-    /// What [`crate::sample`] takes from the [`crate::distribution`] of a row, with the parameters of the
-    /// request, which leave its logits alone, and the noise of the row's position; `None` where the
-    /// device did not draw it.
-    fn drawn(&self, _row: usize) -> Option<DrawnToken> {
-        None
-    }
+    /// The token that [`crate::sample`] takes from what a choice leaves of a row that is not known whole.
+    ///
+    /// # Errors
+    /// [`Error::Unread`] when the device fails; as [`crate::distribution`] where there is no token.
+    fn draw(&mut self, row: usize, choice: &Choice<'_>) -> Result<u32, Error>;
 
-    /// All logits of a row.
+    /// The logit of one token, without bias and penalties, of a row that is not known whole.
     ///
     /// # Errors
     /// [`Error::Unread`] when the device fails.
-    fn whole(&mut self, row: usize) -> Result<Cow<'_, [f32]>, Error>;
+    fn logit(&mut self, row: usize, token: u32) -> Result<f32, Error>;
 }
 
 /// Rows of logits in host memory.
@@ -66,68 +81,93 @@ impl<'a> WholeRows<'a> {
     pub fn new(logits: &'a [f32], width: usize) -> Self {
         Self { logits, width }
     }
+
+    fn get(&self, row: usize) -> Result<&'a [f32], Error> {
+        let range = row * self.width..(row + 1) * self.width;
+        self.logits.get(range).ok_or_else(|| Error::Unread {
+            row,
+            reason: format!("there are {} values", self.logits.len()),
+        })
+    }
 }
 
 impl Logits for WholeRows<'_> {
-    fn candidates(&self, _: usize) -> Option<Candidates<'_>> {
-        None
+    fn row(&self, row: usize) -> Result<Row<'_>, Error> {
+        self.get(row).map(Row::Whole)
     }
 
-    fn whole(&mut self, row: usize) -> Result<Cow<'_, [f32]>, Error> {
-        let range = row * self.width..(row + 1) * self.width;
-        let logits = self.logits.get(range).ok_or_else(|| Error::Unread {
-            row,
-            reason: format!("there are {} values", self.logits.len()),
-        })?;
-        Ok(Cow::Borrowed(logits))
+    fn draw(&mut self, row: usize, choice: &Choice<'_>) -> Result<u32, Error> {
+        let chosen = choice.of(self.get(row)?)?;
+        crate::sample(&chosen, choice.params.seed, choice.position)
+    }
+
+    fn logit(&mut self, row: usize, token: u32) -> Result<f32, Error> {
+        let logit = self.get(row)?.get(token as usize).copied();
+        Ok(logit.unwrap_or(f32::NEG_INFINITY))
     }
 }
 
-/// [`crate::distribution`] of a row, from its candidates where they decide it and from all its logits
-/// where they do not: the result is the same, bit by bit.
+impl Choice<'_> {
+    /// What the token is sampled from, given all logits.
+    fn of(&self, logits: &[f32]) -> Result<Distribution, Error> {
+        let Choice {
+            params,
+            history,
+            allowed,
+            next,
+            ..
+        } = *self;
+        constrained(logits, params, history, allowed, next)
+    }
+
+    /// As [`Choice::of`] where the candidates decide it, bit by bit the same; none where they do not.
+    ///
+    /// # Errors
+    /// Parameters out of range; a row with a logit that is not a number, or without any.
+    pub(crate) fn among(&self, candidates: &Candidates<'_>) -> Result<Option<Distribution>, Error> {
+        let Choice {
+            params,
+            history,
+            allowed,
+            next,
+            ..
+        } = *self;
+        params.validate()?;
+        if let Allowed::Token(token) = next {
+            return Ok(Some(Distribution::one_hot(*token)));
+        }
+        if candidates.ids.is_empty() && candidates.log_sum_exp == f32::NEG_INFINITY.into() {
+            return Err(Error::NoCandidate {
+                allowed,
+                logits: allowed,
+            });
+        }
+        if !candidates.log_sum_exp.is_finite() {
+            return Err(Error::NotNumbers);
+        }
+        Ok(from_candidates(candidates, params, history, allowed, next))
+    }
+}
+
+/// What the token behind a row is sampled from: [`constrained`], bit by bit, where all logits are at hand or
+/// the candidates decide it. Where they do not the device draws the token, and all mass is on that; it is to
+/// be sampled at the position of the choice.
 ///
 /// # Errors
-/// As [`crate::distribution`], and of the device.
+/// As [`constrained`], and of the device.
 pub fn distribution_of(
     logits: &mut dyn Logits,
     row: usize,
-    params: &SamplingParams,
-    history: &History,
-    allowed: usize,
+    choice: &Choice<'_>,
 ) -> Result<Distribution, Error> {
-    constrained_of(logits, row, params, history, allowed, &Allowed::All)
-}
-
-/// [`constrained`] of a row, read as [`distribution_of`] reads it; but where the candidates do not decide
-/// it and the device has drawn the token, all mass is on that token, and no row is read. Whoever lets the
-/// device draw has to sample at the row's own position.
-///
-/// # Errors
-/// As [`distribution_of`].
-pub fn constrained_of(
-    logits: &mut dyn Logits,
-    row: usize,
-    params: &SamplingParams,
-    history: &History,
-    allowed: usize,
-    next: &Allowed,
-) -> Result<Distribution, Error> {
-    params.validate()?;
-    if let Allowed::Token(token) = next {
-        return Ok(Distribution::one_hot(*token));
+    let known = match logits.row(row)? {
+        Row::Whole(logits) => Some(choice.of(logits)?),
+        Row::Likeliest(candidates) => choice.among(&candidates)?,
+    };
+    match known {
+        Some(known) => Ok(known),
+        None => logits.draw(row, choice).map(Distribution::one_hot),
     }
-    if let Some(candidates) = logits.candidates(row) {
-        if let Some(known) = from_candidates(&candidates, params, history, allowed, next) {
-            return Ok(known);
-        }
-        // A row with a logit that is not a number has no token: reading it tells which one.
-        let sound = candidates.log_sum_exp.is_finite();
-        let plain = *next == Allowed::All && params.leaves_logits();
-        if let Some(drawn) = logits.drawn(row).filter(|_| sound && plain) {
-            return Ok(Distribution::one_hot(drawn.token));
-        }
-    }
-    constrained(&logits.whole(row)?, params, history, allowed, next)
 }
 
 #[cfg(test)]
@@ -135,51 +175,49 @@ mod tests {
     use super::*;
     use crate::sample;
 
-    /// A row of which the device knows its two likeliest tokens and has drawn token 3; how often the
-    /// whole row was asked for.
-    struct Row {
+    /// A row of which the device shows the two likeliest tokens; how often it has drawn from it.
+    struct Device {
         logits: Vec<f32>,
         log_sum_exp: f64,
-        read: usize,
+        draws: usize,
     }
 
-    impl Logits for Row {
-        fn candidates(&self, _: usize) -> Option<Candidates<'_>> {
-            Some(Candidates {
+    impl Logits for Device {
+        fn row(&self, _: usize) -> Result<Row<'_>, Error> {
+            Ok(Row::Likeliest(Candidates {
                 ids: &[2, 0],
                 logits: &[1.5, 1.0],
                 log_sum_exp: self.log_sum_exp,
                 complete: false,
-            })
+            }))
         }
 
-        fn drawn(&self, _: usize) -> Option<DrawnToken> {
-            Some(DrawnToken {
-                token: 3,
-                logit: self.logits[3],
-            })
+        fn draw(&mut self, row: usize, choice: &Choice<'_>) -> Result<u32, Error> {
+            self.draws += 1;
+            WholeRows::new(&self.logits, 4).draw(row, choice)
         }
 
-        fn whole(&mut self, _: usize) -> Result<Cow<'_, [f32]>, Error> {
-            self.read += 1;
-            Ok(Cow::Borrowed(&self.logits))
+        fn logit(&mut self, row: usize, token: u32) -> Result<f32, Error> {
+            WholeRows::new(&self.logits, 4).logit(row, token)
         }
     }
 
-    fn row() -> Row {
+    fn device() -> Device {
         let logits = vec![1.0, 0.5, 1.5, 0.25];
-        Row {
+        Device {
             log_sum_exp: logits.iter().map(|l| f64::from(*l).exp()).sum::<f64>().ln(),
             logits,
-            read: 0,
+            draws: 0,
         }
     }
 
     #[test]
-    fn what_was_drawn_is_taken_only_where_candidates_do_not_decide() {
-        let history = History::new(&[]);
+    fn the_device_draws_only_where_candidates_do_not_decide() {
+        let mut history = History::new(&[]);
+        history.push(2);
         let hot = SamplingParams {
             temperature: 1.0,
+            seed: 9,
             ..SamplingParams::default()
         };
         let penalised = SamplingParams {
@@ -191,32 +229,54 @@ mod tests {
             ..hot.clone()
         };
         let except = Allowed::Except(vec![1]);
-        for (params, next, drawn, read) in [
-            (&hot, &Allowed::All, true, 0),
-            (&two, &Allowed::All, false, 0),
-            (&penalised, &Allowed::All, false, 1),
-            (&hot, &except, false, 1),
+        let neither = Allowed::Except(vec![0, 2]);
+        let greedy = SamplingParams::default();
+        for (params, next, draws) in [
+            (&hot, &Allowed::All, 1),
+            (&two, &Allowed::All, 0),
+            (&penalised, &Allowed::All, 1),
+            (&hot, &except, 1),
+            (&hot, &Allowed::Token(3), 0),
+            (&greedy, &except, 0),
+            (&greedy, &neither, 1),
         ] {
-            let mut row = row();
-            let found = constrained_of(&mut row, 0, params, &history, 4, next).unwrap();
-            assert_eq!(row.read, read);
-            assert_eq!(found == Distribution::one_hot(3), drawn, "{params:?}");
-            if drawn {
-                assert_eq!(sample(&found, 9, 9), Ok(3));
+            for position in 0..20 {
+                let mut device = device();
+                let choice = Choice {
+                    params,
+                    history: &history,
+                    allowed: 4,
+                    next,
+                    position,
+                };
+                let found = distribution_of(&mut device, 0, &choice).unwrap();
+                assert_eq!(device.draws, draws, "{params:?} {next:?}");
+                let whole = choice.of(&device.logits).unwrap();
+                let tokens = [&found, &whole].map(|from| sample(from, 9, position));
+                assert_eq!(tokens[0], tokens[1], "{params:?} {next:?}");
             }
         }
     }
 
     #[test]
-    fn a_row_that_is_no_row_is_an_error_whatever_was_drawn() {
+    fn a_row_that_is_no_row_is_an_error() {
         let hot = SamplingParams {
             temperature: 1.0,
             ..SamplingParams::default()
         };
-        let mut row = row();
-        row.logits[1] = f32::NAN;
-        row.log_sum_exp = f64::NAN;
-        let error = distribution_of(&mut row, 0, &hot, &History::new(&[]), 4).unwrap_err();
-        assert!(matches!(error, Error::Logit { token: 1, .. }), "{error}");
+        let choice = Choice {
+            params: &hot,
+            history: &History::new(&[]),
+            allowed: 4,
+            next: &Allowed::All,
+            position: 0,
+        };
+        for bad in [f64::NAN, f64::INFINITY] {
+            let mut device = device();
+            device.log_sum_exp = bad;
+            let error = distribution_of(&mut device, 0, &choice).unwrap_err();
+            assert_eq!(error, Error::NotNumbers);
+            assert_eq!(device.draws, 0);
+        }
     }
 }

@@ -1,4 +1,4 @@
-use crate::{Error, Logits};
+use crate::{Error, Logits, Row};
 
 /// What the target itself says about a token that came out: its own distribution at temperature 1,
 /// without filters, penalties and rules.
@@ -10,12 +10,11 @@ pub struct TokenLogprob {
     pub top: Vec<(u32, f32)>,
 }
 
-/// Logprob of `token` and of the `top` likeliest tokens behind a row; ids from `allowed` on do not
-/// count. Ties go to the lowest id. From the row's candidates where they hold all of these, or all but
-/// the token that the device drew.
+/// Logprob of `token` and of the `top` likeliest tokens behind a row, of which a device shows no more than its
+/// candidates; ids from `allowed` on do not count. Ties go to the lowest id.
 ///
 /// # Errors
-/// [`Error::Unread`] when the device fails.
+/// [`Error::Unread`] when the device fails, [`Error::NotNumbers`] of a row that is none.
 pub fn logprob_of(
     logits: &mut dyn Logits,
     row: usize,
@@ -23,35 +22,33 @@ pub fn logprob_of(
     token: u32,
     top: usize,
 ) -> Result<TokenLogprob, Error> {
-    if let Some(known) = logits.candidates(row)
-        && let Some(logit) = known
-            .logit_of(token)
-            .or_else(|| drawn_logit(logits, row, token))
-        && (top <= known.ids.len() || known.complete)
-        && known.log_sum_exp.is_finite()
-    {
-        let pairs = known.ids.iter().copied().zip(known.logits.iter().copied());
-        let pairs = pairs.take(top).collect();
-        return Ok(TokenLogprob::new(logit, pairs, known.log_sum_exp));
+    let (logit, top, log_sum_exp) = match logits.row(row)? {
+        Row::Whole(whole) => {
+            let whole = &whole[..allowed.min(whole.len())];
+            let largest = whole.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = whole
+                .iter()
+                .map(|&logit| f64::from(logit - largest).exp())
+                .sum();
+            let chosen = whole.get(token as usize).copied();
+            let logit = chosen.unwrap_or(f32::NEG_INFINITY);
+            let log_sum_exp = f64::from(largest) + sum.ln();
+            (Some(logit), likeliest(whole, top), log_sum_exp)
+        }
+        Row::Likeliest(known) => {
+            let pairs = known.ids.iter().copied().zip(known.logits.iter().copied());
+            let pairs = pairs.take(top).collect();
+            (known.logit_of(token), pairs, known.log_sum_exp)
+        }
+    };
+    if !log_sum_exp.is_finite() {
+        return Err(Error::NotNumbers);
     }
-    let whole = logits.whole(row)?;
-    let whole = &whole[..allowed.min(whole.len())];
-    let largest = whole.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = whole
-        .iter()
-        .map(|&logit| f64::from(logit - largest).exp())
-        .sum();
-    let chosen = whole.get(token as usize).copied();
-    Ok(TokenLogprob::new(
-        chosen.unwrap_or(f32::NEG_INFINITY),
-        likeliest(whole, top),
-        f64::from(largest) + sum.ln(),
-    ))
-}
-
-fn drawn_logit(logits: &dyn Logits, row: usize, token: u32) -> Option<f32> {
-    let drawn = logits.drawn(row).filter(|drawn| drawn.token == token)?;
-    Some(drawn.logit)
+    let logit = match logit {
+        Some(logit) => logit,
+        None => logits.logit(row, token)?,
+    };
+    Ok(TokenLogprob::new(logit, top, log_sum_exp))
 }
 
 impl TokenLogprob {
@@ -88,10 +85,8 @@ fn likeliest(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-
     use super::*;
-    use crate::{Candidates, DrawnToken, WholeRows};
+    use crate::{Candidates, Choice, WholeRows};
 
     fn of_row(logits: &[f32], allowed: usize, token: u32, top: usize) -> TokenLogprob {
         let mut rows = WholeRows::new(logits, logits.len());
@@ -122,39 +117,36 @@ mod tests {
         assert_eq!(none.logprob, f32::NEG_INFINITY);
     }
 
-    /// Two candidates of a row whose token 1 was drawn, and how often the whole row was asked for.
+    /// A row of which two candidates are known, and how often a logit was asked for.
     struct Two<'a>(&'a [f32], usize);
 
     impl Logits for Two<'_> {
-        fn candidates(&self, _: usize) -> Option<Candidates<'_>> {
-            Some(Candidates {
+        fn row(&self, _: usize) -> Result<Row<'_>, Error> {
+            Ok(Row::Likeliest(Candidates {
                 ids: &[2, 0],
                 logits: &[2.0, 1.0],
                 log_sum_exp: self.0.iter().map(|l| f64::from(*l).exp()).sum::<f64>().ln(),
                 complete: false,
-            })
+            }))
         }
 
-        fn drawn(&self, _: usize) -> Option<DrawnToken> {
-            Some(DrawnToken {
-                token: 1,
-                logit: self.0[1],
-            })
+        fn draw(&mut self, row: usize, choice: &Choice<'_>) -> Result<u32, Error> {
+            WholeRows::new(self.0, 4).draw(row, choice)
         }
 
-        fn whole(&mut self, _: usize) -> Result<Cow<'_, [f32]>, Error> {
+        fn logit(&mut self, _: usize, token: u32) -> Result<f32, Error> {
             self.1 += 1;
-            Ok(Cow::Borrowed(self.0))
+            Ok(self.0[token as usize])
         }
     }
 
     #[test]
-    fn candidates_tell_as_much_as_they_hold() {
+    fn a_device_is_asked_for_what_candidates_do_not_hold() {
         let logits = [1.0, 0.5, 2.0, -1.0];
-        for (token, top, whole) in [(0, 2, 0), (2, 1, 0), (0, 3, 1), (1, 2, 0), (3, 0, 1)] {
+        for (token, top, asked) in [(0, 2, 0), (2, 1, 0), (1, 2, 1), (3, 0, 1)] {
             let mut rows = Two(&logits, 0);
             let found = logprob_of(&mut rows, 0, 4, token, top).unwrap();
-            assert_eq!(rows.1, whole);
+            assert_eq!(rows.1, asked);
             let expected = of_row(&logits, 4, token, top);
             assert!((found.logprob - expected.logprob).abs() < 1e-6);
             assert_eq!(found.top.len(), top);
@@ -163,5 +155,7 @@ mod tests {
                 assert!((one.1 - other.1).abs() < 1e-6);
             }
         }
+        let few = logprob_of(&mut Two(&logits, 0), 0, 4, 2, 3).unwrap();
+        assert_eq!(few.top.len(), 2, "as many as are known");
     }
 }

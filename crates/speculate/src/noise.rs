@@ -4,10 +4,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 /// Uses of randomness; each has noise of its own, independent of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// Choice of a token; shared by target and coupled drafts.
+    /// Choice of a token; shared by target and drafts.
     Token = 0,
-    /// Choice of a draft under the residual rule.
-    Draft = 1,
     /// Acceptance of a draft under the residual rule.
     Accept = 2,
     /// Choice after a rejection, or after the last draft, under the residual rule.
@@ -76,7 +74,7 @@ mod tests {
         let base = first(1, 2, Stream::Token);
         assert_ne!(base, first(2, 2, Stream::Token));
         assert_ne!(base, first(1, 3, Stream::Token));
-        assert_ne!(base, first(1, 2, Stream::Draft));
+        assert_ne!(base, first(1, 2, Stream::Accept));
         assert_ne!(base, first(1 << 63, 2, Stream::Token));
     }
 

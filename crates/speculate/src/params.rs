@@ -86,6 +86,13 @@ impl SamplingParams {
             && self.frequency_penalty == 0.0
             && self.repetition_penalty == 1.0
     }
+
+    /// Whether a token that occurs once more is never likelier for it.
+    pub fn only_lowers(&self) -> bool {
+        self.repetition_penalty >= 1.0
+            && self.presence_penalty >= 0.0
+            && self.frequency_penalty >= 0.0
+    }
 }
 
 #[cfg(test)]

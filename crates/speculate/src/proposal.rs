@@ -31,6 +31,18 @@ impl Proposal {
         self.depths().into_iter().max().unwrap_or(0)
     }
 
+    /// Drafts from the first to that of a row.
+    pub fn path(&self, row: usize) -> Vec<u32> {
+        let Some(parents) = &self.parents else {
+            return self.tokens[..row].to_vec();
+        };
+        let above = |&row: &usize| (row > 0).then(|| parents[row - 1] as usize);
+        let rows = std::iter::successors(Some(row), above).take_while(|&row| row > 0);
+        let mut path: Vec<u32> = rows.map(|row| self.tokens[row - 1]).collect();
+        path.reverse();
+        path
+    }
+
     /// How many of the kept rows behind the anchor are on the path of first children, which is
     /// what a chain would have drafted.
     pub fn spine(&self, keep: &[u32]) -> usize {
@@ -136,12 +148,20 @@ mod tests {
         assert_eq!(tree.depth(), 3);
         assert_eq!(tree.spine(&[0, 1, 2, 5]), 3);
         assert_eq!(tree.spine(&[0, 1, 3]), 1);
+        let tokens = Proposal {
+            tokens: vec![10, 11, 12, 13, 14],
+            ..tree.clone()
+        };
+        assert_eq!(tokens.path(5), [10, 11, 14]);
+        assert_eq!(tokens.path(4), [13]);
+        assert_eq!(tokens.path(0), []);
         assert_eq!(tree.spine(&[0, 4]), 0);
         let chain = Proposal {
             tokens: vec![0; 5],
             ..Proposal::default()
         };
         assert_eq!((chain.depth(), chain.spine(&[0, 1, 2])), (5, 2));
+        assert_eq!(chain.path(2), [0, 0]);
         assert_eq!(Proposal::default().depth(), 0);
     }
 }

@@ -2,9 +2,10 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::str::FromStr;
 
+use crate::draft::{Foreseen, foreseen};
 use crate::noise::{Noise, Stream};
 use crate::{
-    Distribution, Error, History, Logits, Proposal, SamplingParams, TreeShape, distribution_of,
+    Allowed, Choice, Distribution, Error, History, Logits, Proposal, SamplingParams, TreeShape,
 };
 
 /// A token that may stand at some depth, with the log-probability that it does.
@@ -45,13 +46,14 @@ impl FromStr for TreeOrder {
 /// prefixes of largest joint probability, as if positions were independent. The first child of
 /// every node is what [`draft_chain`](crate::draft_chain) drafts under
 /// [`Rule::Match`](crate::Rule::Match) (with [`TreeOrder::Perturbed`], or at temperature 0), so a
-/// tree seeded with a chain keeps all that the chain would.
+/// tree seeded with a chain keeps all that the chain would. The other children are candidates where these
+/// do not decide a row.
 ///
 /// Each draft of that chain counts as history of the rows behind it. `history` ends with the
 /// anchor and is left as it was.
 ///
 /// # Errors
-/// As [`distribution_of`].
+/// As [`crate::distribution_of`].
 pub fn draft_tree(
     logits: &mut dyn Logits,
     params: &SamplingParams,
@@ -64,16 +66,27 @@ pub fn draft_tree(
     let committed = history.output().len();
     let marginals = (0..shape.depth)
         .map(|row| {
-            let marginal = marginal(logits, row, params, history, allowed, shape.budget)?;
+            let choice = Choice {
+                params,
+                history,
+                allowed,
+                next: &Allowed::All,
+                position: position + row,
+            };
+            let known = marginal(logits, row, &choice, shape.budget)?;
             let noise = match order {
                 TreeOrder::Perturbed if params.temperature > 0.0 => {
                     Some(Noise::new(params.seed, position + row, Stream::Token))
                 }
                 _ => None,
             };
-            let row = ranked(&marginal, noise, shape.budget);
-            history.push(row[0].token);
-            Ok(row)
+            let chained = noise.is_some() || params.temperature == 0.0 || known.others;
+            let mut guesses = ranked(&known.distribution, noise, shape.budget);
+            if chained && !known.whole {
+                put_first(&mut guesses, logits.draw(row, &choice)?);
+            }
+            history.push(guesses[0].token);
+            Ok(guesses)
         })
         .collect::<Result<Vec<_>, Error>>();
     history.truncate(committed);
@@ -85,13 +98,11 @@ pub fn draft_tree(
 fn marginal(
     logits: &mut dyn Logits,
     row: usize,
-    params: &SamplingParams,
-    history: &History,
-    allowed: usize,
+    choice: &Choice<'_>,
     count: usize,
-) -> Result<Distribution, Error> {
-    if params.temperature > 0.0 {
-        return distribution_of(logits, row, params, history, allowed);
+) -> Result<Foreseen, Error> {
+    if choice.params.temperature > 0.0 {
+        return foreseen(logits, row, choice);
     }
     // What is left out has next to no mass, so the rest need not be normalised by all.
     let params = SamplingParams {
@@ -99,9 +110,13 @@ fn marginal(
         top_k: count.max(1),
         top_p: 1.0,
         min_p: 0.0,
-        ..params.clone()
+        ..choice.params.clone()
     };
-    distribution_of(logits, row, &params, history, allowed)
+    let choice = Choice {
+        params: &params,
+        ..*choice
+    };
+    foreseen(logits, row, &choice)
 }
 
 /// At most `count` candidates, likeliest first, but one at least; given the noise, by what it
@@ -125,6 +140,14 @@ fn ranked(marginal: &Distribution, noise: Option<Noise>, count: usize) -> Vec<Gu
         score: (weight / total).ln(),
     };
     weights.into_iter().map(candidate).collect()
+}
+
+/// Puts a token before all others, as likely as the first was.
+fn put_first(guesses: &mut Vec<Guess>, token: u32) {
+    let (first, most) = (guesses[0], guesses.len());
+    guesses.retain(|guess| guess.token != token);
+    guesses.insert(0, Guess { token, ..first });
+    guesses.truncate(most);
 }
 
 /// The `budget` likeliest prefixes over independent `marginals` (one row per depth, likeliest

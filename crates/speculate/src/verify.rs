@@ -12,7 +12,8 @@ pub enum Rule {
     Match,
     /// A draft `d` sampled from `q` is accepted with probability `min(1, p(d) / q(d))`, the rest
     /// is made up from `max(p - q, 0)` (spec/dflash.md 5.3). Same law, another text than without
-    /// speculation, provided that whether a draft is verified does not depend on its own token.
+    /// speculation, provided that whether a draft is verified does not depend on its own token. Where
+    /// `p` is not known but for a sample of it, with all mass on that, a draft counts if it equals it.
     /// Chains; a draft without distribution counts as sure (`q(d) = 1`).
     Residual,
 }

@@ -152,6 +152,8 @@ inline long long nanoseconds() { return emulate::nanoseconds(); }
 inline void relax() { emulate::relax(); }
 constexpr int LOOKS_PER_CLOCK = 16;
 
+inline float rounded_product(float a, float b) { return a * b; }
+
 inline float bits_to_float(unsigned bits) {
     float x;
     memcpy(&x, &bits, 4);

@@ -309,6 +309,9 @@ namespace cut {
 namespace draw {
 #include "../draw.cu"
 }
+namespace edit {
+#include "../edit.cu"
+}
 namespace exchange {
 #include "../exchange.cu"
 }

@@ -34,8 +34,8 @@ pub struct StepArgs {
     /// Temperatures of the sequences, without top-k and top-p: tokens are drawn from whole rows.
     #[arg(long, value_name = "T", value_delimiter = ',', default_value = "0")]
     pub temperature: Vec<f32>,
-    /// Presence penalty of the sequences: with one the host samples, and reads rows that the
-    /// candidates do not decide.
+    /// Presence penalty of the sequences: with one, drafts are seen by the host, and tokens are
+    /// drawn from changed rows.
     #[arg(
         long,
         value_name = "P",

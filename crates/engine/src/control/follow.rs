@@ -67,9 +67,15 @@ impl Controller {
         self.control.logprobs
     }
 
-    /// Whether the output is held to a rule: then it never is free to go on with any token.
-    pub fn constrained(&self) -> bool {
-        self.matcher.is_some()
+    /// What may come behind an output of this length, whatever its tokens are, unless one is forced; none
+    /// where a rule is awake, which heeds the tokens.
+    pub fn foreseen(&self, len: usize) -> Option<Allowed> {
+        match &self.matcher {
+            Some(_) if self.phase != Phase::Thinking => None,
+            Some(_) => Some(Allowed::Except(self.stop_ids.clone())),
+            None if len < self.min_tokens => Some(Allowed::Except(self.stop_ids.clone())),
+            None => Some(Allowed::All),
+        }
     }
 
     /// What has closed the thoughts since the last call.

@@ -1,13 +1,13 @@
 use volley_model::{HiddenRows, Mtp};
 use volley_ops::{Batch, DRAWN, Draw, Dtype, Ops, Segment};
 use volley_speculate::{
-    DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, draft,
+    Allowed, Choice, DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule, draft,
 };
 
 use super::{TargetRank, check_context};
 use crate::EngineError;
-use crate::logits::RankLogits;
-use crate::sequence::{Sampling, draw_at};
+use crate::logits::{Ahead, Asks, RankLogits, draw_at};
+use crate::sequence::Sampling;
 
 /// Multi-token prediction (qwen35 3.9): the target's own head, chained. Its cache holds a row for
 /// every committed token, made from the target's hidden state there and the token behind it.
@@ -278,13 +278,27 @@ impl<O: Ops> MtpProposer<O> {
             if rows.is_empty() {
                 return Ok(());
             }
-            let allowed = self.sampling.allowed;
-            let top = match step {
-                0 => self
-                    .head
-                    .candidates_of(ops, target, &self.kept, &rows, allowed)?,
-                _ => self.head.candidates(ops, target, &rows, allowed)?,
+            let (allowed, coupled) = (self.sampling.allowed, self.sampling.rule == Rule::Match);
+            let mut asks = Asks::default();
+            for chain in chains.iter().filter(|chain| chain.row.is_some()) {
+                let d = &sequences[chain.index];
+                let choice = Choice {
+                    params: d.sampling,
+                    history: d.history,
+                    allowed,
+                    next: &Allowed::All,
+                    position: d.past + 1 + step,
+                };
+                asks.add(coupled.then_some(&choice));
+            }
+            let source = match step {
+                0 => HiddenRows::Kept(&self.kept, &rows),
+                _ => HiddenRows::Head(&rows),
             };
+            let (draws, edits) = (asks.draws(), asks.edits());
+            let found = self
+                .head
+                .candidates(ops, target, source, allowed, draws, edits)?;
             let mut first = 0;
             let (mut ids, mut sources) = (Vec::new(), Vec::new());
             let mut batch = Batch::default();
@@ -293,7 +307,8 @@ impl<O: Ops> MtpProposer<O> {
                     continue;
                 };
                 let d = &mut sequences[chain.index];
-                let logits = &mut RankLogits::new(ops, target, &top, &[], first);
+                let ahead = Ahead::of(&asks, &found.drawn);
+                let logits = &mut RankLogits::new(ops, target, &found.tops, ahead, first, allowed);
                 first += 1;
                 let token = match self.next(logits, d, step, &mut chain.proposal) {
                     Ok(token) => token,

@@ -207,7 +207,7 @@ impl RankWorker<CandleOps> {
         pass.add(self.sequences[0].as_ref().unwrap(), &ids, &blocks, None);
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &ids, &pass.batch).unwrap();
-        let outcome = target.outcome(ops, &[0], self.sampling.allowed, &[]);
+        let outcome = target.outcome(ops, &[0], self.sampling.allowed, &[], &[]);
         let drawn = outcome.unwrap().drafts;
         let chosen = |token: &u32| match device {
             true => drawn[(token ^ DRAWN) as usize],

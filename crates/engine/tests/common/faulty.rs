@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, Error, GdnDims, GdnRows, Keep,
-    KvDims, NormKind, Ops, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, Edit, EditedRows, Error, GdnDims,
+    GdnRows, Keep, KvDims, NormKind, Ops, Result, RopeTable,
 };
 use volley_ops_candle::{Buf, CandleOps, Kv, Weight};
 
@@ -32,6 +32,7 @@ pub struct Switch {
     dead: Arc<AtomicBool>,
     fault: Fault,
     waits: Arc<AtomicUsize>,
+    widest: Arc<AtomicUsize>,
 }
 
 impl Switch {
@@ -41,6 +42,7 @@ impl Switch {
             dead: Arc::default(),
             fault,
             waits: Arc::default(),
+            widest: Arc::default(),
         }
     }
 
@@ -56,6 +58,11 @@ impl Switch {
     /// Times that the host has waited for what the device computed.
     pub fn waits(&self) -> usize {
         self.waits.load(Ordering::SeqCst)
+    }
+
+    /// Width of the widest row that the host has read.
+    pub fn widest(&self) -> usize {
+        self.widest.load(Ordering::SeqCst)
     }
 
     fn check(&self, op: &'static str) -> Result<()> {
@@ -130,11 +137,15 @@ impl Ops for FaultyOps {
 
     fn read(&self, x: &Buf, rows: Range<usize>) -> Result<Vec<f32>> {
         self.switch.wait("read")?;
+        self.switch.widest.fetch_max(x.width(), Ordering::SeqCst);
         self.inner.read(x, rows)
     }
 
     fn read_each(&self, parts: &[(&Buf, Range<usize>)]) -> Result<Vec<Vec<f32>>> {
         self.switch.wait("read_each")?;
+        for (x, _) in parts {
+            self.switch.widest.fetch_max(x.width(), Ordering::SeqCst);
+        }
         self.inner.read_each(parts)
     }
 
@@ -200,6 +211,9 @@ impl Ops for FaultyOps {
             logits: &Buf, rows: usize, first: u32, allowed: u32, out: &mut Buf
         ) -> Result<()>;
         fn draw(from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()>;
+        fn draw_edited(
+            from: EditedRows<'_, Buf>, edits: &[Edit], draws: &[Draw], out: &mut Buf
+        ) -> Result<()>;
         fn all_reduce(x: &mut Buf, rows: usize) -> Result<()>;
         fn all_gather(x: &Buf, rows: usize, out: &mut Buf) -> Result<()>;
     }

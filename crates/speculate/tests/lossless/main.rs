@@ -10,7 +10,7 @@ use common::{VOCAB, chi_square_p, drafter_logits, target_logits};
 use drafters::{best_first, greedy, sampled, settings, shapes, tree};
 use volley_speculate::{
     Commit, Distribution, Error, History, Proposal, Rule, SamplingParams, argmax, distribution,
-    verify,
+    sample, verify,
 };
 
 const ANCHOR: u32 = 0;
@@ -52,7 +52,7 @@ fn generate(
 /// p-value of the joint law of the first two tokens.
 fn joint_p(params: &SamplingParams, drafter: Drafter, verifier: Verifier) -> f64 {
     let mut counts = vec![0; VOCAB * VOCAB];
-    for seed in 0..TRIALS {
+    for seed in TRIALS..2 * TRIALS {
         let params = SamplingParams {
             seed,
             ..params.clone()
@@ -130,6 +130,31 @@ fn residual_with_sampled_drafts() {
         &sampled(3, Rule::Residual),
         &with(Rule::Residual),
     );
+}
+
+/// Of every other row no more is known than the token that the device draws.
+fn verify_samples(
+    proposal: &Proposal,
+    seed: u64,
+    position: usize,
+    history: &mut History,
+    target: Target,
+) -> Result<Commit, Error> {
+    let rule = Rule::Residual;
+    verify(proposal, rule, seed, position, history, |row, history| {
+        let known = target(row, history)?;
+        let at = history.output().len();
+        match history.output()[at - 1] % 2 {
+            0 => Ok(Distribution::one_hot(sample(&known, seed, at)?)),
+            _ => Ok(known),
+        }
+    })
+}
+
+#[test]
+fn residual_where_rows_are_known_by_a_sample() {
+    let drafter = sampled(3, Rule::Residual);
+    assert_lossless("residual, samples", &drafter, &verify_samples);
 }
 
 #[test]

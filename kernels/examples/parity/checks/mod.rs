@@ -2,6 +2,7 @@
 
 mod attention;
 mod draw;
+mod edit;
 mod gdn;
 mod golden;
 mod model;
@@ -68,6 +69,7 @@ pub const ALL: &[(&str, Check)] = &[
     ("norm", rows::norms),
     ("top", rows::top),
     ("draw", draw::draw),
+    ("edit", edit::edit),
     ("swiglu", rows::swiglu),
     ("linear_swiglu", rows::linear_swiglu),
     ("linear", rows::linear),
