@@ -2,8 +2,10 @@
 // of them; with u = T beta v - W S for the state S before a chunk,
 //   o_i = e^G_i S^T q_i + sum_j e^(G_i - G_j) (k_j . q_i) u_j   over j up to i,
 //   S becomes e^G S + sum_j k_j (e^(G - G_j) u_j)^T.
-// The state stays in registers. Grid: (slices of columns, value heads, segments); 8 warps.
+// The state stays in registers. Grid: (slices of columns, value heads, segments); 8 warps, or two
+// warpgroups of four.
 #include "gdn_chunk.cuh"
+#include "warpgroup.cuh"
 
 constexpr int THREADS = 256;
 constexpr int ROWS = CHUNK_ROWS, BLOCKS = CHUNK_BLOCKS;
@@ -60,18 +62,58 @@ DEVICE Added load_added(const HeadChunk &head, bool corrections, int block, int 
     return added;
 }
 
-// sums += a times rows `16 step..` of a matrix, all columns.
+// Whether the warps of a warpgroup multiply together: a slice is one panel then.
+template <int TILES>
+constexpr bool TOGETHER = WARPGROUPS && 8 * TILES == PANEL;
+
+// sums += a times rows `16 step..` of a matrix, all columns. Products of warpgroups happen between
+// `begin` and `end`, and `a` stays as it is until then.
 template <int TILES, int HEIGHT>
-DEVICE void multiply(Tile (&sums)[TILES], const Left &a, Halves<HEIGHT, 8 * TILES> &b, int step,
-                     int lane) {
-    constexpr int HALF = TILES / 2;  // so that fewer registers wait
+DEVICE void multiply(Tile (&sums)[TILES], Left &a, Halves<HEIGHT, 8 * TILES> &b, int step,
+                     [[maybe_unused]] int lane) {
+    if constexpr (TOGETHER<TILES>) {
+        float(&to)[TILES][4] = reinterpret_cast<float(&)[TILES][4]>(sums);
+        const unsigned long long high = operand(b.at[0][16 * step], 0);
+        const unsigned long long low = operand(b.at[1][16 * step], 0);
+        multiply_panels(to, a.low, high);
+        multiply_panels(to, a.high, low);
+        multiply_panels(to, a.high, high);
+    } else {
+        constexpr int HALF = TILES / 2;  // so that fewer registers wait
 #pragma unroll
-    for (int first = 0; first < TILES; first += HALF) {
-        Right right[HALF];
+        for (int first = 0; first < TILES; first += HALF) {
+            Right right[HALF];
 #pragma unroll
-        for (int n = 0; n < HALF; n++) right[n] = right_of(b, step, first + n, lane);
-        accumulate(reinterpret_cast<Tile(&)[HALF]>(sums[first]), a, right);
+            for (int n = 0; n < HALF; n++) right[n] = right_of(b, step, first + n, lane);
+            accumulate(reinterpret_cast<Tile(&)[HALF]>(sums[first]), a, right);
+        }
     }
+}
+
+template <int TILES>
+DEVICE void begin() {
+    if constexpr (TOGETHER<TILES>) begin_products();
+}
+
+template <int TILES, int COUNT>
+DEVICE void end([[maybe_unused]] Tile (&sums)[TILES], [[maybe_unused]] Left (&used)[COUNT]) {
+    if constexpr (TOGETHER<TILES>) {
+        commit_products();
+        wait_products<0>();
+        settle(reinterpret_cast<float(&)[TILES][4]>(sums));
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            settle(used[i].high);
+            settle(used[i].low);
+        }
+    }
+}
+
+// Barrier after what products are to read was written.
+template <int TILES>
+DEVICE void sync_written() {
+    if constexpr (TOGETHER<TILES>) show_to_products();
+    sync_block();
 }
 
 // Corrections of a warp's 16 rows, plain and decayed to the end.
@@ -100,17 +142,20 @@ DEVICE void write_out(PrefillShared<8 * TILES> &shared, Tile (&products)[TILES],
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int c = 0; c < 4; c++) products[n].at[c] *= added.decay[c / 2];
+    Left near[BLOCKS];
+    begin<TILES>();
 #pragma unroll
     for (int step = 0; step < BLOCKS; step++) {
-        if (step > block) continue;
-        Left a;
+        // Zeros there; but a warpgroup's warps go on together.
+        if (step > block && !TOGETHER<TILES>) continue;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            a.high[i] = added.at[2 * step].word[i];
-            a.low[i] = added.at[2 * step + 1].word[i];
+            near[step].high[i] = added.at[2 * step].word[i];
+            near[step].low[i] = added.at[2 * step + 1].word[i];
         }
-        multiply(products, a, shared.u, step, lane);
+        multiply(products, near[step], shared.u, step, lane);
     }
+    end(products, near);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         if (row + 8 * half >= rows) continue;
@@ -151,24 +196,27 @@ DEVICE void gdn_prefill(const GdnPrefillParams &p) {
         lane = opaque(lane);  // so that addresses are computed anew instead of being kept in registers
         const HeadChunk &head = head_chunk(p, block_z(), chunk, value_head);
         const KeyChunk &key = key_chunk(p, block_z(), chunk, key_head);
-        const Half later = load_half(head, key, corrections, block, HALF_STEPS, lane);
+        Half later = load_half(head, key, corrections, block, HALF_STEPS, lane);
         const Added added = load_added<TILES>(head, corrections, block, block_x() * TILES, lane);
         const float decay = head.from_start[ROWS - 1];
 #pragma unroll
         for (int n = 0; n < TILES; n++) store_tile(shared.state, 16 * warp, n, state[n], lane);
-        sync_block();
+        sync_written<TILES>();
         Tile products[TILES] = {};
+        begin<TILES>();
 #pragma unroll
         for (int i = 0; i < HALF_STEPS; i++)
             multiply(products, half.at[i], shared.state, i, lane);
 #pragma unroll
         for (int i = 0; i < HALF_STEPS; i++)
             multiply(products, later.at[i], shared.state, HALF_STEPS + i, lane);
+        end(products, half.at);
+        end(products, later.at);
         Left k[BLOCKS];
 #pragma unroll
         for (int step = 0; step < BLOCKS; step++) k[step] = load_left(key.k[warp][step], lane);
         if (corrections) store_corrections(shared, products, added, block, lane);
-        sync_block();
+        sync_written<TILES>();
         // On its way while this chunk ends.
         const int next = min_of(chunk + 1, chunks - 1);
         half = load_half(head_chunk(p, block_z(), next, value_head),
@@ -184,9 +232,11 @@ DEVICE void gdn_prefill(const GdnPrefillParams &p) {
         for (int n = 0; n < TILES; n++)
 #pragma unroll
             for (int c = 0; c < 4; c++) state[n].at[c] *= decay;
+        begin<TILES>();
 #pragma unroll
         for (int step = 0; step < BLOCKS; step++)
             multiply(state, k[step], shared.scaled, step, lane);
+        end(state, k);
     }
 #pragma unroll
     for (int n = 0; n < TILES; n++)

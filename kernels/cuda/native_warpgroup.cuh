@@ -92,11 +92,13 @@ DEVICE void settle(float (&x)[COUNT][4]) {
     for (int i = 0; i < COUNT; i++)
         asm volatile("" : "+f"(x[i][0]), "+f"(x[i][1]), "+f"(x[i][2]), "+f"(x[i][3])::"memory");
 }
+DEVICE void settle(unsigned (&x)[4]) {
+    asm volatile("" : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])::"memory");
+}
 template <int COUNT>
 DEVICE void settle(unsigned (&x)[COUNT][4]) {
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        asm volatile("" : "+r"(x[i][0]), "+r"(x[i][1]), "+r"(x[i][2]), "+r"(x[i][3])::"memory");
+    for (int i = 0; i < COUNT; i++) settle(x[i]);
 }
 
 #define SUMS(i) "+f"(sum[i][0]), "+f"(sum[i][1]), "+f"(sum[i][2]), "+f"(sum[i][3])
@@ -119,7 +121,18 @@ DEVICE void multiply_rows(float (&sum)[10][4], unsigned long long a, unsigned lo
 }
 
 // sum += a b for 64 rows of a, of which each warp holds 16 as `multiply_add` has them, and 16 rows of b in
-// four panels.
+// panels.
+DEVICE void multiply_panels(float (&sum)[8][4], const unsigned (&a)[4], unsigned long long b) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+        "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, add, 1, 1, 1;\n}"
+        : SUMS_8(0)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+        : "memory");
+}
 DEVICE void multiply_panels(float (&sum)[32][4], const unsigned (&a)[4], unsigned long long b) {
     asm volatile(
         "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"
