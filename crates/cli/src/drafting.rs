@@ -55,8 +55,8 @@ pub struct Drafting {
     pub tree_order: Option<TreeOrder>,
     /// Shortest repeat that lookup goes on from.
     pub lookup_min: Option<usize>,
-    /// Whether the MTP head is loaded though the method does without.
-    pub mtp: bool,
+    /// Whether the MTP head is loaded though the method does without [default: with the demo pair].
+    pub mtp: Option<bool>,
     /// Remarks on keys that change nothing.
     pub notices: Vec<String>,
 }
@@ -167,6 +167,11 @@ fn from_config(json: &str, own: Option<Source>, format: LoadFormat) -> Result<Dr
         Some(Value::Bool(seeded)) => Some(seeded),
         Some(other) => return Err(format!("tree_seeded must be true or false, but is {other}")),
     };
+    let mtp = match fields.shift_remove("mtp") {
+        None => None,
+        Some(Value::Bool(mtp)) => Some(mtp),
+        Some(other) => return Err(format!("mtp must be true or false, but is {other}")),
+    };
     let tree_order = match fields.shift_remove("tree_order") {
         None => None,
         Some(Value::String(name)) => Some(name.parse().map_err(|e| format!("tree_order: {e}"))?),
@@ -181,7 +186,7 @@ fn from_config(json: &str, own: Option<Source>, format: LoadFormat) -> Result<Dr
         seeded,
         tree_order,
         lookup_min,
-        mtp: false,
+        mtp,
         notices: fields.keys().map(notice).collect(),
     })
 }
@@ -253,6 +258,9 @@ mod tests {
         assert!(choose(&["--speculative-config", wrong]).is_err());
         let head = chosen(r#"{"method": "qwen3_5_mtp", "num_speculative_tokens": 3}"#);
         assert_eq!((head.method, head.drafter), (Method::Mtp, None));
+        let json = r#"{"method": "dflash", "model": "D", "mtp": true}"#;
+        let beside = choose(&["DIR", "--speculative-config", json]).unwrap();
+        assert_eq!((beside.method, beside.mtp), (Method::Dflash, Some(true)));
         let lookup = chosen(r#"{"method": "ngram", "prompt_lookup_min": 4}"#);
         assert_eq!((lookup.method, lookup.lookup_min), (Method::Ngram, Some(4)));
         assert_eq!(chosen(r#"{"method": "auto"}"#).drafter, Some(Source::Demo));

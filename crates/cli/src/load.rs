@@ -280,7 +280,14 @@ fn speculation(
     speculation.seeded = drafting.seeded.unwrap_or(speculation.seeded);
     speculation.tree_order = drafting.tree_order.unwrap_or(speculation.tree_order);
     speculation.lookup_min = drafting.lookup_min;
-    speculation.mtp = drafting.mtp;
+    let head = target.mtp_layers > 0;
+    if drafting.mtp == Some(true) && !head {
+        let notice = "--speculative-config: \"mtp\" is true, but the target has no MTP head";
+        facts.push(("notice", notice.into()));
+    }
+    // The demo is there to try things.
+    let demo = matches!(drafting.drafter, Some(Source::Demo));
+    speculation.mtp = drafting.mtp.unwrap_or(demo) && head;
     Ok((checkpoint, speculation))
 }
 
@@ -294,7 +301,7 @@ pub fn served_by_all(args: &ModelArgs) -> Result<ServedModel> {
     let drafting = Drafting {
         method: Method::Auto,
         tree_budget: Some(Speculation::MOST_DRAFTS),
-        mtp: true,
+        mtp: Some(true),
         ..Drafting::of(args)?
     };
     // Every prompt is read in full by every method.

@@ -434,12 +434,22 @@ fn a_request_may_choose_its_speculation() {
     }
     body["speculative"] = json!({"method": "dflash", "max_drafts": 3});
     assert_eq!(server.chat_ok(body.clone())["choices"], whole["choices"]);
-    body["speculative"] = json!({"method": "eagle"});
-    let refused = server.chat(body);
-    assert_eq!(
-        (refused.status, &refused.json()["error"]["param"]),
-        (400, &json!("speculative.method"))
-    );
+    // The demo has its MTP head beside its drafter.
+    body["speculative"] = json!({"method": "mtp"});
+    let head = server.chat_ok(body.clone());
+    assert_eq!(head["choices"], whole["choices"]);
+    assert!(head["usage"]["speculation"]["methods"]["mtp"].as_u64() > Some(0));
+    for (method, words) in [("eagle", "none, ngram, mtp"), ("ddtree", "tree_budget")] {
+        body["speculative"] = json!({"method": method});
+        let refused = server.chat(body.clone());
+        let error = &refused.json()["error"];
+        assert_eq!(
+            (refused.status, &error["param"]),
+            (400, &json!("speculative.method"))
+        );
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
+    }
 }
 
 #[test]

@@ -68,6 +68,11 @@ impl DraftLimits {
         Method::ALL.into_iter().filter(there).collect()
     }
 
+    /// Whether the MTP head is there beside a drafter, for requests that choose it.
+    pub(crate) fn head_apart(&self) -> bool {
+        self.mtp && self.block_drafts > 0
+    }
+
     /// Most drafts of any step.
     pub(crate) fn most_drafts(&self) -> usize {
         self.max_drafts.max(self.tree_budget)

@@ -195,8 +195,8 @@ pub(crate) fn load<O: Ops + 'static>(
     let mtp = match layout.mtp {
         true => {
             let head = Mtp::load(&ops, &sources.target, target.config(), layout.target)?;
-            let auto = dflash.is_none();
-            Some(MtpProposer::new(&ops, head, sampling, slots, auto)?)
+            let main = dflash.is_none();
+            Some(MtpProposer::new(&ops, head, sampling, slots, main)?)
         }
         false => None,
     };

@@ -112,7 +112,8 @@ pub struct Speculation {
     /// Shortest repeat that lookup goes on from. With a method other than lookup, such a repeat
     /// goes before the models; `None` leaves lookup to its own method and to [`Method::Auto`].
     pub lookup_min: Option<usize>,
-    /// Whether the target's MTP head is loaded though the method does without.
+    /// Whether the target's MTP head is loaded, if there is one, though the method does without: for
+    /// requests that choose it. Their prefixes are kept apart from those of the others.
     pub mtp: bool,
     /// How sampled drafts are accepted; greedy ones do not depend on it. Trees and mixtures need
     /// [`Rule::Match`].

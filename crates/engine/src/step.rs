@@ -35,7 +35,8 @@ pub struct Entry {
     /// What is asked, `max_tokens` within the context limit; `None` for the sequence that is in
     /// the slot already and has lost what was computed of it.
     pub request: Option<Request>,
-    /// How it drafts; any method if `None`, as its text may be kept for others.
+    /// How it drafts; if `None` any method but that of a head beside a drafter, as its text may be kept for
+    /// others.
     pub method: Option<Method>,
     /// Where it begins; with nothing computed if `None`.
     pub from: Option<Restore>,

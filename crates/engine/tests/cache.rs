@@ -6,9 +6,10 @@ mod common;
 use std::time::Duration;
 
 use common::faulty::{Fault, FaultyOps, Switch};
-use common::{FLAT, dflash, greedy, options, prompt, run, sampled, sources, start, wait};
+use common::{FLAT, by, dflash, greedy, options, prompt, run, sampled, sources, start, wait};
 use volley_engine::{Engine, EngineHandle, EngineOptions, Miss, Request, Speculation};
 use volley_ops_candle::CandleOps;
+use volley_speculate::Method;
 
 fn cold(speculation: Speculation) -> EngineHandle {
     start(EngineOptions {
@@ -160,6 +161,43 @@ fn salts_share_nothing() {
         (stats.cached_tokens, stats.free_blocks),
         (3 * 99, stats.total_blocks)
     );
+}
+
+/// An MTP head beside a drafter follows those alone that chose it: each side goes on with its own texts.
+#[test]
+fn a_head_beside_a_drafter_shares_nothing_with_it() {
+    let speculation = Speculation {
+        mtp: true,
+        ..dflash(15)
+    };
+    let (warm, cold) = (start(options(speculation)), cold(speculation));
+    let by = |method: Method| {
+        let mut request = greedy(prompt(5, 100), 30);
+        request.speculate = by(method);
+        request.checkpoints = vec![99];
+        request
+    };
+    for (method, cached) in [
+        (Method::Dflash, 0),
+        (Method::Mtp, 0),
+        (Method::Dflash, 99),
+        (Method::Mtp, 99),
+        (Method::None, 99),
+        (Method::Auto, 99),
+    ] {
+        let request = by(method);
+        assert_eq!(check(&warm, &cold, request.clone(), method.name()), cached);
+        let (kept, new) = (run(&warm, request.clone()), run(&cold, request));
+        let drafts = |outcome: &common::Outcome| {
+            let usage = &outcome.terminal.usage;
+            (usage.steps, usage.drafted_tokens, usage.accepted_tokens)
+        };
+        // What is kept is as good to draft from; only `auto` learns from one request to the next.
+        if method != Method::Auto {
+            assert_eq!(drafts(&kept), drafts(&new), "{method}");
+        }
+        assert_eq!(drafts(&kept).1 > 0, method != Method::None, "{method}");
+    }
 }
 
 #[test]

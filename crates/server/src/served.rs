@@ -10,7 +10,7 @@ use volley_protocol::parser::ParserConfig;
 use volley_protocol::request::{RawPrompt, Speculative};
 use volley_protocol::template::{ChatTemplate, RenderOptions};
 use volley_protocol::{ApiError, Features, GenerationRequest};
-use volley_speculate::SamplingParams;
+use volley_speculate::{Method, SamplingParams};
 
 use crate::app::RETRY_AFTER_S;
 use crate::control::Controls;
@@ -206,7 +206,8 @@ impl ServedModel {
                     let shown: String = name.chars().take(60).collect();
                     let names: Vec<&str> = offered.iter().map(|method| method.name()).collect();
                     let names = names.join(", ");
-                    let message = format!("{PARAM} is {shown:?}; this server has {names}");
+                    let how = how_to_offer(name);
+                    let message = format!("{PARAM} is {shown:?}; this server has {names}{how}");
                     ApiError::invalid_value(PARAM, message)
                 })?;
                 Some(*method)
@@ -349,5 +350,21 @@ fn refusal(error: EngineError) -> ApiError {
             ApiError::invalid_value("messages", error.to_string())
         }
         other => ApiError::engine_failure(&other.to_string()),
+    }
+}
+
+/// How a server comes to have a way to draft that this one has not.
+fn how_to_offer(method: &str) -> &'static str {
+    match method.parse() {
+        Ok(Method::Mtp) => {
+            ". A target with an MTP head offers it when the server is started with \"mtp\": true in \
+             --speculative-config"
+        }
+        Ok(Method::Ddtree) => {
+            ". A server with a drafter offers trees when it is started with \"tree_budget\": N in \
+             --speculative-config"
+        }
+        Ok(Method::Dflash) => ". It takes a drafter, named by --drafter or in --speculative-config",
+        _ => "",
     }
 }

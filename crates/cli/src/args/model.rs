@@ -47,7 +47,8 @@ pub struct ModelArgs {
     pub num_speculative_tokens: Option<usize>,
     /// As JSON: {"method": "dflash", "model": PATH, "num_speculative_tokens": N}; methods are none,
     /// ngram, mtp, dflash, ddtree and auto, further keys "tree_budget", "tree_seeded",
-    /// "tree_order" and "prompt_lookup_min".
+    /// "tree_order", "prompt_lookup_min" and "mtp" (true: the target's MTP head is there for requests
+    /// that choose it; it takes memory).
     #[arg(long, value_name = "JSON")]
     pub speculative_config: Option<String>,
     /// Sampling defaults: "auto" (the model's generation_config.json), "vllm" (neutral, temperature

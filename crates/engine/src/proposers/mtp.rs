@@ -20,8 +20,8 @@ pub(crate) struct MtpProposer<O: Ops> {
     sampling: Sampling,
     /// Committed tokens in the head's cache, by slot; none where the sequence has no use for it.
     contexts: Vec<Option<usize>>,
-    /// Whether sequences of [`Method::Auto`] use the head.
-    auto: bool,
+    /// Whether sequences use the head that did not choose it: where there is no other drafter.
+    main: bool,
 }
 
 impl<O: Ops> MtpProposer<O> {
@@ -31,14 +31,14 @@ impl<O: Ops> MtpProposer<O> {
         head: Mtp<O>,
         sampling: Sampling,
         slots: usize,
-        auto: bool,
+        main: bool,
     ) -> Result<Self, EngineError> {
         Ok(Self {
             kept: ops.alloc(2 * slots, head.width(), Dtype::Activation)?,
             head,
             sampling,
             contexts: vec![None; slots],
-            auto,
+            main,
         })
     }
 
@@ -58,8 +58,8 @@ impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
         method: Option<Method>,
     ) -> Result<(), EngineError> {
         let used = match method {
-            None | Some(Method::Mtp) => true,
-            Some(Method::Auto) => self.auto,
+            Some(Method::Mtp) => true,
+            None | Some(Method::Auto) => self.main,
             Some(Method::None | Method::Ngram | Method::Dflash | Method::Ddtree) => false,
         };
         self.contexts[slot] = used.then_some(0);

@@ -1,6 +1,7 @@
 //! Who runs: requests come in, are let in, and leave when nobody listens.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use volley_cache::{Prefix, Resume};
@@ -90,8 +91,15 @@ impl Schedule {
     }
 
     fn enter(&mut self, turn: Turn, submission: Submission) {
-        let Submission { request, updates } = submission;
+        let Submission {
+            mut request,
+            updates,
+        } = submission;
         self.shared.queue.leave();
+        let drafter = RequestDrafter::new(&request, self.limits.drafts);
+        if let Some(salt) = self.salt(&request, &drafter) {
+            request.cache_salt = salt;
+        }
         let slot = self.cache.take_slot();
         let slot = slot.expect("every running sequence has a slot: this is a bug");
         let resume = self.cache.resume(Prefix {
@@ -106,8 +114,7 @@ impl Schedule {
             "admitted"
         );
         let caching = self.limits.cache.checkpoints > 0;
-        let drafter = RequestDrafter::new(&request, self.limits.drafts);
-        let method = (!caching).then_some(drafter.method());
+        let method = self.follower(&drafter);
         self.entries
             .push(entry(slot, Some(request.clone()), method, &resume));
         let running = Running {
@@ -142,6 +149,23 @@ impl Schedule {
         self.running.insert(place, running);
     }
 
+    /// Who is to follow a sequence: all that others may need who go on with its text. An MTP head beside
+    /// a drafter follows those alone that chose it, as it takes time in every step.
+    fn follower(&self, drafter: &RequestDrafter) -> Option<Method> {
+        let method = drafter.method();
+        let kept = self.limits.cache.checkpoints > 0;
+        let apart = self.limits.drafts.head_apart() && method == Method::Mtp;
+        (!kept || apart).then_some(method)
+    }
+
+    /// The salt of a request where those that a head follows and those that it does not share nothing.
+    fn salt(&self, request: &Request, drafter: &RequestDrafter) -> Option<Arc<str>> {
+        let head = drafter.method() == Method::Mtp;
+        let follower = if head { "mtp" } else { "drafter" };
+        let apart = self.limits.drafts.head_apart();
+        apart.then(|| format!("{follower}:{}", request.cache_salt).into())
+    }
+
     /// Where the states of a prompt are kept: as asked for, at regular distances, and where it
     /// parts from another text, since a third one may well share the same beginning.
     fn marks(&self, request: &Request, resume: &Resume) -> Vec<usize> {
@@ -169,10 +193,9 @@ impl Schedule {
 
     /// Starts a sequence that lost its blocks from what is still kept of it.
     fn enter_again(&mut self, index: usize) {
+        let method = self.follower(&self.running[index].drafter);
         let running = &mut self.running[index];
         let resume = self.cache.resume(running.prefix(running.text.len()));
-        let caching = self.limits.cache.checkpoints > 0;
-        let method = (!caching).then_some(running.drafter.method());
         self.entries
             .push(entry(running.slot, None, method, &resume));
         running.committed = resume.tokens;
