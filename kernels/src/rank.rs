@@ -35,7 +35,7 @@ impl Default for Limits {
             rows: 8192,
             segments: 256,
             blocks: 64 * 1024,
-            scratch_bytes: 64 << 20,
+            scratch_bytes: 96 << 20,
         }
     }
 }
