@@ -8,7 +8,7 @@ FROM nvidia/cuda:${CUDA}-devel-ubuntu${UBUNTU} AS build
 RUN apt-get update \
     && apt-get install -y --no-install-recommends build-essential ca-certificates curl \
     && rm -rf /var/lib/apt/lists/*
-ARG RUST=1.89.0
+ARG RUST=1.94.0
 ENV PATH=/root/.cargo/bin:$PATH CUDA_HOME=/usr/local/cuda
 RUN curl --proto '=https' --tlsv1.2 -sSf -o /tmp/rustup-init.sh https://static.rust-lang.org/rustup/rustup-init.sh \
     && sh /tmp/rustup-init.sh -y --profile minimal --default-toolchain ${RUST} \
