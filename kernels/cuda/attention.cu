@@ -1,6 +1,6 @@
 // Softmax attention over the paged cache. The query heads that share a key head are packed with the
 // rows into tiles of (row, head) pairs, 16 to a warp; the keys are split over the grid, each block
-// reads the lengths from device memory, and a second kernel merges the parts.
+// reads the lengths from device memory, and attention_merge.cu adds the parts up.
 // Grid: (splits, key heads * row tiles, segments).
 #include "sight.cuh"
 #include "swizzle.cuh"
@@ -203,6 +203,10 @@ DEVICE void attention(const AttentionParams &p) {
     const int from = origin + block_x() * share;
     const int to = min_of(from + share, origin + tiles);
     wait_for_earlier();
+    if (from >= to && p.splits > 1) {
+        if (thread_index() < T::ROWS) give_nothing(p, shared.head[thread_index()]);
+        return;
+    }
     constexpr int UNITS = T::HEAD / 8;
 #pragma unroll
     for (int i = thread_index(); i < T::ROWS * UNITS; i += T::THREADS) {
@@ -239,48 +243,6 @@ DEVICE void attention(const AttentionParams &p) {
     if (packed + 16 * warp < pairs) finish(running, p, segment, kv_head, packed + 16 * warp);
 }
 
-struct MergeShared {
-    float weight[MOST_SPLITS];  // of each part, over the sum of all
-};
-
-// out = sum of the parts, weighted; times the gate. Grid: (heads, rows), a thread per column.
-template <int HEAD>
-DEVICE void merge(const AttentionParams &p) {
-    MergeShared &shared = shared_as<MergeShared>();
-    const long long at = (long long)block_y() * p.heads + block_x();
-    const long long stride = (long long)p.rows * p.heads;
-    if (thread_index() < 32) {
-        constexpr int MINE = MOST_SPLITS / 32;
-        float weight[MINE], sum[MINE], greatest = -INFINITY, total = 0.0f;
-#pragma unroll
-        for (int i = 0; i < MINE; i++) {
-            const int split = thread_index() + 32 * i;
-            const bool valid = split < p.splits;
-            const long long part = 2 * ((valid ? split : 0) * stride + at);
-            weight[i] = valid ? p.partial_max[part] : -INFINITY;
-            sum[i] = p.partial_max[part + 1];
-            greatest = fmaxf(greatest, weight[i]);
-        }
-        greatest = warp_max(greatest);
-#pragma unroll
-        for (int i = 0; i < MINE; i++) {
-            weight[i] = fast_exp2(weight[i] - greatest);
-            total += weight[i] * sum[i];
-        }
-        total = warp_sum(total);
-#pragma unroll
-        for (int i = 0; i < MINE; i++) shared.weight[thread_index() + 32 * i] = weight[i] / total;
-    }
-    const float gate = gate_at<HEAD>(p, block_y(), block_x(), thread_index());
-    sync_block();
-    const float *parts = p.partial + at * HEAD + thread_index();
-    float out = 0.0f;
-#pragma unroll 8
-    for (int split = 0; split < p.splits; split++)
-        out += shared.weight[split] * parts[split * stride * HEAD];
-    store<bf16>(p.out, at * HEAD + thread_index(), to_bf16(out * gate));
-}
-
 using Tile128 = Tile<128, ATTENTION_ROWS / 16, 64, 2>;
 using Tile256 = Tile<256, ATTENTION_ROWS / 16, 32, 2>;
 
@@ -289,5 +251,3 @@ using Tile256 = Tile<256, ATTENTION_ROWS / 16, 32, 2>;
 
 ATTENTION(attention_128, Tile128)
 ATTENTION(attention_256, Tile256)
-KERNEL(attention_merge_128, 128, 1, sizeof(MergeShared), AttentionParams, merge<128>)
-KERNEL(attention_merge_256, 256, 1, sizeof(MergeShared), AttentionParams, merge<256>)

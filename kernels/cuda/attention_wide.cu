@@ -309,6 +309,7 @@ DEVICE void finish(Reader &reader, const AttentionParams &p, const Part &part) {
             p.partial_max[2 * split] = reader.greatest[half] * SCALE;
             p.partial_max[2 * split + 1] = sum;
         }
+        if (part.from >= part.to) continue;
 #pragma unroll
         for (int n = 0; n < HEAD / 8; n++) {
             const long long to = (split * HEAD + 8 * n + 2 * (lane % 4)) / 2;

@@ -23,8 +23,16 @@ constexpr int ATTENTION_ROWS = 64;
 // The same of a tile of attention_wide.cu, and the keys that it takes at a time.
 constexpr int ATTENTION_WIDE_ROWS = 128;
 constexpr int ATTENTION_WIDE_KEYS = 80;
+// The same of attention_few.cu by the width of a head, and the keys that it takes at a time.
+constexpr int ATTENTION_FEW_ROWS_256 = 16;
+constexpr int ATTENTION_FEW_ROWS_128 = 32;
+constexpr int ATTENTION_FEW_KEYS = 64;
 // Most parts that the keys of attention are split into.
 constexpr int MOST_SPLITS = 64;
+// Threads of a block that adds them up; of more than MERGE_FEW parts, in so many lines.
+constexpr int MERGE_THREADS = 256;
+constexpr int MERGE_FEW = 8;
+constexpr int MERGE_LINES = 4;
 // Outputs and inputs of one unit of a product of few rows.
 constexpr int LINEAR_OUT = 64;
 constexpr int LINEAR_WIDE_OUT = 128;
@@ -314,7 +322,7 @@ struct AttentionParams {
     const void *values;  // bf16
     void *out;           // bf16
     float *partial;      // [splits, rows, heads, head_dim]
-    float *partial_max;  // [splits, rows, heads, 2]: greatest score (base 2), sum
+    float *partial_max;  // [splits, rows, heads, 2]: greatest score (base 2), sum; of no keys -inf, 0
     int rows;
     int heads;
     int kv_heads;

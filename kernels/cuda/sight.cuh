@@ -49,6 +49,13 @@ DEVICE float gate_at(const AttentionParams &p, long long row, int head, int colu
     return sigmoid(to_float(load<bf16>(p.gate, at)));
 }
 
+// The part of a block without keys, for one query head.
+DEVICE void give_nothing(const AttentionParams &p, int head) {
+    if (head < 0) return;
+    const long long part = (long long)block_x() * p.rows * p.heads + head;
+    store<Float2>(p.partial_max, part, {{-INFINITY, 0.0f}});
+}
+
 // What the packed rows see together: tokens from `first`, all of them from `all_from`, up to `end`.
 struct Reach {
     int first, all_from, end;

@@ -2,18 +2,13 @@
 
 use volley_ops::{AttentionDims, AttentionMask, KvDims, Result, RopeTable};
 
+use crate::attention_plan::{Plan, merge};
 use crate::buf::{Buf, Kv};
 use crate::dims::{check, check_attention, check_index, check_multiple, shift};
 use crate::driver::Driver;
 use crate::error::in_op;
-use crate::kernel::{
-    ATTENTION_128, ATTENTION_256, ATTENTION_MERGE_128, ATTENTION_MERGE_256, ATTENTION_PREPARE_128,
-    ATTENTION_PREPARE_256, ATTENTION_WIDE, KV_COMMIT, Kernel,
-};
-use crate::params::{
-    ATTENTION_ROWS, ATTENTION_WIDE_KEYS, ATTENTION_WIDE_ROWS, AttentionParams,
-    AttentionPrepareParams, KvCommitParams, MOST_SPLITS,
-};
+use crate::kernel::{ATTENTION_PREPARE_128, ATTENTION_PREPARE_256, KV_COMMIT};
+use crate::params::{AttentionParams, AttentionPrepareParams, KvCommitParams};
 use crate::scratch::Scratch;
 use crate::tables::Pass;
 
@@ -21,11 +16,6 @@ use crate::tables::Pass;
 const PREPARE_WARPS: usize = 4;
 /// Threads of a block of `kv_commit`, eight values each.
 const COMMIT_THREADS: usize = 64;
-/// Rows from which on, or tokens, the wide kernel is faster.
-const WIDE_ROWS: usize = 256;
-const WIDE_TOKENS: usize = 1024;
-/// Blocks per multiprocessor that splitting aims at.
-const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 
 /// The cache has these dims and all blocks of the pass.
 fn check_cache(op: &'static str, dims: KvDims, pass: &Pass, kv: &Kv) -> Result<()> {
@@ -114,64 +104,6 @@ pub fn prepare(
     unsafe { kernel.launch(driver, grid, &params) }.map_err(in_op(op))
 }
 
-/// What works a pass out, and how its keys are split: by the shape of the pass, so that the machine is
-/// full.
-struct Plan {
-    kernel: Kernel<AttentionParams>,
-    merge: Kernel<AttentionParams>,
-    /// Tiles of packed rows of the longest segment.
-    row_tiles: usize,
-    /// Parts of the keys.
-    splits: usize,
-}
-
-impl Plan {
-    /// `room` is the number of parts per row and head that the scratch memory holds.
-    fn new(driver: &dyn Driver, dims: AttentionDims, pass: &Pass, room: usize) -> Self {
-        let facts = pass.facts;
-        let long = facts.longest >= WIDE_ROWS || facts.tokens > WIDE_TOKENS;
-        let wide =
-            dims.head_dim == 256 && facts.is_prompt() && long && ATTENTION_WIDE.exists(driver);
-        let (kernel, merge, rows, keys) = match dims.head_dim {
-            128 => (ATTENTION_128, ATTENTION_MERGE_128, ATTENTION_ROWS, 64),
-            _ if wide => (
-                ATTENTION_WIDE,
-                ATTENTION_MERGE_256,
-                ATTENTION_WIDE_ROWS,
-                ATTENTION_WIDE_KEYS,
-            ),
-            _ => (ATTENTION_256, ATTENTION_MERGE_256, ATTENTION_ROWS, 32),
-        };
-        let row_tiles = (facts.longest * (dims.heads / dims.kv_heads)).div_ceil(rows);
-        let blocks = (row_tiles * dims.kv_heads * facts.segments).max(1);
-        let key_tiles = facts.tokens.div_ceil(keys);
-        let splits = match wide {
-            true => shortest(blocks, key_tiles, driver.multiprocessors()),
-            false => BLOCKS_PER_MULTIPROCESSOR * driver.multiprocessors() / blocks,
-        };
-        Self {
-            kernel,
-            merge,
-            row_tiles,
-            splits: splits.min(key_tiles).min(room).clamp(1, MOST_SPLITS),
-        }
-    }
-}
-
-/// Into how many parts to split `tiles` of keys so that so many blocks, of which a multiprocessor has room
-/// for one, end soonest. Time counts in tiles: a part's own, what it takes to begin and to end one, and
-/// if there are several to write them down for the merge.
-fn shortest(blocks: usize, tiles: usize, multiprocessors: usize) -> usize {
-    const AROUND: usize = 4;
-    const WRITTEN: usize = 3;
-    let time = |splits: usize| {
-        let around = if splits > 1 { AROUND + WRITTEN } else { AROUND };
-        (blocks * splits).div_ceil(multiprocessors) * (tiles.div_ceil(splits) + around)
-    };
-    let splits = 1..=MOST_SPLITS.min(tiles);
-    splits.min_by_key(|&splits| time(splits)).unwrap_or(1)
-}
-
 #[allow(clippy::too_many_arguments)]
 pub fn attention(
     driver: &dyn Driver,
@@ -190,7 +122,7 @@ pub fn attention(
     let n = pass.facts.rows;
     let part_bytes = n * dims.heads * (dims.head_dim + 2) * 4;
     let room = scratch.bytes / part_bytes.max(1);
-    let plan = Plan::new(driver, dims, pass, room);
+    let plan = Plan::new(driver, dims, mask, pass, room);
     let values = plan.splits * n * dims.heads * dims.head_dim;
     let params = AttentionParams {
         tables: pass.tables,
@@ -224,10 +156,8 @@ pub fn attention(
         plan.kernel
             .launch(driver, grid, &params)
             .map_err(in_op(op))?;
-        if plan.splits > 1 {
-            plan.merge
-                .launch(driver, [dims.heads, n, 1], &params)
-                .map_err(in_op(op))?;
+        if plan.merged {
+            merge(driver, dims, &params).map_err(in_op(op))?;
         }
     }
     Ok(())
@@ -248,18 +178,4 @@ pub fn commit(driver: &dyn Driver, dims: KvDims, pass: &Pass, kv: &Kv) -> Result
     let grid = [(width / 8).div_ceil(COMMIT_THREADS), pass.facts.segments, 1];
     // SAFETY: the cache and its blocks were checked.
     unsafe { KV_COMMIT.launch(driver, grid, &params) }.map_err(in_op(op))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shortest;
-
-    #[test]
-    fn parts_fill_the_machine() {
-        // 2,048 rows of the 27B on one GPU, on one of two, and 128 rows.
-        assert_eq!(shortest(384, 200, 132), 1);
-        assert_eq!(shortest(192, 200, 132), 2);
-        assert_eq!(shortest(24, 200, 132), 5);
-        assert_eq!(shortest(24, 0, 132), 1);
-    }
 }

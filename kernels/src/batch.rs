@@ -29,13 +29,6 @@ pub struct Facts {
     pub missing_blocks: usize,
 }
 
-impl Facts {
-    /// Whether there are rows enough for the kernels of prompts, and no trees, which those do not know.
-    pub fn is_prompt(&self) -> bool {
-        self.trees == 0 && self.longest > TREE_ROWS
-    }
-}
-
 /// Where the tables of a pass lie in one buffer. Offsets depend on buckets of the numbers of rows
 /// and segments only, so passes of one bucket find theirs in the same places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,6 +5,7 @@
 //! With the feature `emulate` the same kernels run on the CPU, thread by thread, for tests.
 
 mod attention;
+mod attention_plan;
 mod batch;
 #[cfg(feature = "cuda")]
 mod bench;

@@ -29,8 +29,16 @@ pub const ATTENTION_ROWS: usize = 64;
 /// The same of a tile of `attention_wide`, and the keys that it takes at a time.
 pub const ATTENTION_WIDE_ROWS: usize = 128;
 pub const ATTENTION_WIDE_KEYS: usize = 80;
+/// The same of `attention_few` by the width of a head, and the keys that it takes at a time.
+pub const ATTENTION_FEW_ROWS_256: usize = 16;
+pub const ATTENTION_FEW_ROWS_128: usize = 32;
+pub const ATTENTION_FEW_KEYS: usize = 64;
 /// Most parts that the keys of attention are split into.
 pub const MOST_SPLITS: usize = 64;
+/// Threads of a block that adds them up; of more than `MERGE_FEW` parts, in so many lines.
+pub const MERGE_THREADS: usize = 256;
+pub const MERGE_FEW: usize = 8;
+pub const MERGE_LINES: usize = 4;
 /// Outputs of one unit of a product of few rows.
 pub const LINEAR_OUT: usize = 64;
 /// As before, of more than 16 rows.

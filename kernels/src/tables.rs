@@ -143,7 +143,7 @@ impl PassTables {
             segments: facts.segments,
             longest: facts.longest,
             tokens: facts.tokens,
-            prompt: facts.is_prompt(),
+            trees: facts.trees > 0,
         };
         let to = self.recorded.memory.address() + at as u64;
         match repeats(shape) {
@@ -282,7 +282,7 @@ pub struct Shape {
     segments: usize,
     longest: usize,
     tokens: usize,
-    prompt: bool,
+    trees: bool,
 }
 
 /// A pass whose tables begin there.

@@ -67,6 +67,12 @@ fn attention_split_over_the_keys() {
     check("attention", 8);
 }
 
+/// So many multiprocessors that small tiles are best.
+#[test]
+fn attention_of_few_rows() {
+    check("attention", 1000);
+}
+
 /// Many multiprocessors have room for all blocks at once.
 #[test]
 fn gdn_verify_of_few_blocks() {

@@ -300,6 +300,12 @@ namespace attention {
 namespace attention_wide {
 #include "../attention_wide.cu"
 }
+namespace attention_few {
+#include "../attention_few.cu"
+}
+namespace attention_merge {
+#include "../attention_merge.cu"
+}
 namespace attention_prepare {
 #include "../attention_prepare.cu"
 }

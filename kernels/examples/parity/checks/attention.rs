@@ -201,6 +201,7 @@ pub fn attention(checks: &mut Checks) {
         vec![chain(90, 3)],
         vec![chain(66, 61), chain(3, 77), chain(257, 0)],
         vec![chain(256, 203)],
+        vec![chain(16, 1020), chain(3, 200)],
     ];
     if checks.full() {
         cases.extend([
