@@ -72,10 +72,39 @@ DEVICE void prepare_channels(const GdnPrepareParams &p, int row, int group, cons
     store<Float4>(query ? p.q : p.k, (long long)row * key_units + head * 32 + lane, y);
 }
 
-// One warp per (some rows, group of 128 channels): a key head of q or k, a value head, or the gates.
+DEVICE void prepare_row(const GdnPrepareParams &p, const Inputs &inputs, int row, int group,
+                        const Float4 (&w)[4], int unit, bool aligned) {
+    Bytes8 seen[TAPS];
+#pragma unroll
+    for (int tap = 0; tap < TAPS; tap++)
+        seen[tap] = load_row<Bytes8>(inputs.row[TAPS - 1 - tap], unit, aligned);
+    prepare_channels(p, row, group, w, seen, thread_index() % 32);
+}
+
+// PREPARE_ROWS of a chain, each read once: what comes before the first, then all of them.
+DEVICE void prepare_chain(const GdnPrepareParams &p, const Inputs &inputs, int first, int group,
+                          const Float4 (&w)[4], int unit, int stride) {
+    const bool aligned = stride % 8 == 0;
+    Bytes8 seen[TAPS - 1 + PREPARE_ROWS];
+    const bf16 *rows = inputs.row[0];
+#pragma unroll
+    for (int i = 0; i < TAPS - 1; i++)
+        seen[i] = load_row<Bytes8>(inputs.row[TAPS - 1 - i], unit, aligned);
+#pragma unroll
+    for (int i = 0; i < PREPARE_ROWS; i++)
+        seen[TAPS - 1 + i] = load_row<Bytes8>(rows + (long long)i * stride, unit, aligned);
+#pragma unroll
+    for (int i = 0; i < PREPARE_ROWS; i++)
+        prepare_channels(p, first + i, group, w, seen + i, thread_index() % 32);
+}
+
+// One warp per (some rows, group of 128 channels): a key head of q or k, a value head, or the gates. Several
+// rows are for prompts: what a row needs in registers then is too much for few.
+template <bool several>
 DEVICE void gdn_prepare(const GdnPrepareParams &p) {
-    const int lane = thread_index() % 32, first = block_y() * p.rows_each;
-    const int end = min_of(first + p.rows_each, p.rows);
+    constexpr int EACH = several ? PREPARE_ROWS : 1;
+    const int lane = thread_index() % 32, first = block_y() * EACH;
+    const int end = min_of(first + EACH, p.rows);
     const int group = block_x() * PREPARE_WARPS + thread_index() / 32;
     const int groups = 2 * p.key_heads + p.value_heads;
     const int channels = groups * GDN_DIM;
@@ -88,40 +117,26 @@ DEVICE void gdn_prepare(const GdnPrepareParams &p) {
             prepare_gates(p, row, (long long)row * stride + stride - 2 * p.value_heads);
         return;
     }
-    Inputs inputs(p, first, channels, stride);
+    const Inputs inputs(p, first, channels, stride);
     const int unit = group * (GDN_DIM / 4) + lane;
     const bool aligned = stride % 8 == 0;
     Float4 w[4];
 #pragma unroll
     for (int c = 0; c < 4; c++) w[c] = load<Float4>(p.conv_w, 4 * unit + c);
-    const int segment = p.tables.row_segment[first];
-    const bool chain = end - first == PREPARE_ROWS && p.tables.row_segment[end - 1] == segment &&
-                       !p.tables.segments[segment].tree;
-    wait_for_earlier();
-    if (chain) {
-        // Each row is read once: what comes before the first, then all of them.
-        Bytes8 seen[TAPS - 1 + PREPARE_ROWS];
-        const bf16 *rows = inputs.row[0];
-#pragma unroll
-        for (int i = 0; i < TAPS - 1; i++)
-            seen[i] = load_row<Bytes8>(inputs.row[TAPS - 1 - i], unit, aligned);
-#pragma unroll
-        for (int i = 0; i < PREPARE_ROWS; i++)
-            seen[TAPS - 1 + i] = load_row<Bytes8>(rows + (long long)i * stride, unit, aligned);
-#pragma unroll
-        for (int i = 0; i < PREPARE_ROWS; i++)
-            prepare_channels(p, first + i, group, w, seen + i, lane);
-        return;
-    }
-    for (int row = first;;) {
-        Bytes8 seen[TAPS];
-#pragma unroll
-        for (int tap = 0; tap < TAPS; tap++)
-            seen[tap] = load_row<Bytes8>(inputs.row[TAPS - 1 - tap], unit, aligned);
-        prepare_channels(p, row, group, w, seen, lane);
-        if (++row == end) return;
-        inputs = Inputs(p, row, channels, stride);
+    if constexpr (several) {
+        const int segment = p.tables.row_segment[first];
+        const bool chain = end - first == PREPARE_ROWS && p.tables.row_segment[end - 1] == segment &&
+                           !p.tables.segments[segment].tree;
+        wait_for_earlier();
+        if (chain) return prepare_chain(p, inputs, first, group, w, unit, stride);
+        prepare_row(p, inputs, first, group, w, unit, aligned);
+        for (int row = first + 1; row < end; row++)
+            prepare_row(p, Inputs(p, row, channels, stride), row, group, w, unit, aligned);
+    } else {
+        wait_for_earlier();
+        prepare_row(p, inputs, first, group, w, unit, aligned);
     }
 }
 
-KERNEL_AHEAD(gdn_prepare_rows, PREPARE_WARPS * 32, 1, 0, GdnPrepareParams, gdn_prepare)
+KERNEL_AHEAD(gdn_prepare_rows, PREPARE_WARPS * 32, 1, 0, GdnPrepareParams, gdn_prepare<false>)
+KERNEL_AHEAD(gdn_prepare_prompt, PREPARE_WARPS * 32, 1, 0, GdnPrepareParams, gdn_prepare<true>)

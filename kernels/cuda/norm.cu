@@ -82,28 +82,26 @@ DEVICE void rms_norm(const NormParams &p) {
     }
 }
 
-// Half a warp per (row, value head): out = norm(x) * w * silu(z).
+// One warp per (row, value head): out = norm(x) * w * silu(z).
 DEVICE void gated_norm(const GatedNormParams &p) {
-    constexpr int LANES = GDN_DIM / 8;
-    const int asked = block_x() * (THREADS / LANES) + thread_index() / LANES;
-    const int task = min_of(asked, p.rows * p.heads - 1);
-    const int lane = thread_index() % LANES, row = task / p.heads, head = task % p.heads;
-    const long long at = (long long)task * LANES + lane;
+    const int task = block_x() * (THREADS / 32) + thread_index() / 32;
+    if (task >= p.rows * p.heads) return;
+    const int lane = thread_index() % 32, row = task / p.heads, head = task % p.heads;
+    const long long at = (long long)task * (GDN_DIM / 4) + lane;
+    const Float4 x = widen(load<Bytes8>(p.x, at));
     const bf16 *gate = reinterpret_cast<const bf16 *>(p.gate) + (long long)row * p.gate_stride;
-    const Bytes16 loaded = load<Bytes16>(p.x, at);
-    const Floats8 z =
-        widen(load_row<Bytes16>(gate, head * LANES + lane, p.gate_stride % 8 == 0));
-    const Floats8 w = load_weight(p.weight, p.weight_f32 != 0, lane), x = widen(loaded);
+    const Float4 z =
+        widen(load_row<Bytes8>(gate, head * (GDN_DIM / 4) + lane, p.gate_stride % 8 == 0));
+    const Float4 w = p.weight_f32 ? load<Float4>(p.weight, lane)
+                                  : widen(load<Bytes8>(p.weight, lane));
     float squares = 0.0f;
 #pragma unroll
-    for (int j = 0; j < 8; j++) squares += x.at[j] * x.at[j];
+    for (int j = 0; j < 4; j++) squares += x.at[j] * x.at[j];
+    const float scale = 1.0f / sqrtf(warp_sum(squares) / GDN_DIM + p.eps);
+    Float4 y;
 #pragma unroll
-    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) squares += shuffle_xor(squares, lanes);
-    const float scale = 1.0f / sqrtf(squares / GDN_DIM + p.eps);
-    Floats8 y;
-#pragma unroll
-    for (int j = 0; j < 8; j++) y.at[j] = x.at[j] * scale * w.at[j] * silu(z.at[j]);
-    if (asked == task) store<Bytes16>(p.out, at, narrow(y));
+    for (int j = 0; j < 4; j++) y.at[j] = x.at[j] * scale * w.at[j] * silu(z.at[j]);
+    store<Bytes8>(p.out, at, narrow(y));
 }
 
 KERNEL_AHEAD(rms_norm_rows, THREADS, 1, sizeof(NormShared), NormParams, rms_norm<false, true>)

@@ -231,7 +231,7 @@ struct GdnPrepareParams {
     int rows;
     int key_heads;
     int value_heads;
-    int rows_each;  // of a warp: one or PREPARE_ROWS
+    int padding;
 };
 static_assert(sizeof(GdnPrepareParams) == 168, "mirrored in params.rs");
 

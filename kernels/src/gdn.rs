@@ -7,8 +7,8 @@ use crate::dims::{check_gdn, check_index, refuse};
 use crate::driver::Driver;
 use crate::error::in_op;
 use crate::kernel::{
-    COMMIT_LAYERS, CONV_COMMIT, GDN_COMMIT, GDN_PREPARE, GDN_VERIFY_1, GDN_VERIFY_16,
-    GDN_VERIFY_16_FEW, GDN_VERIFY_32, GDN_VERIFY_64,
+    COMMIT_LAYERS, CONV_COMMIT, GDN_COMMIT, GDN_PREPARE, GDN_PREPARE_PROMPT, GDN_VERIFY_1,
+    GDN_VERIFY_16, GDN_VERIFY_16_FEW, GDN_VERIFY_32, GDN_VERIFY_64,
 };
 use crate::params::{
     CommitLayer, CommitLayersParams, ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams,
@@ -57,7 +57,10 @@ pub fn prepare(
     check_slots(op, pass, conv_state, false)?;
     let (n, heads) = (pass.facts.rows, dims.value_heads);
     let key_width = dims.key_heads * dims.key_dim;
-    let rows_each = if n < PREPARE_MANY { 1 } else { PREPARE_ROWS };
+    let (kernel, rows_each) = match n < PREPARE_MANY {
+        true => (GDN_PREPARE, 1),
+        false => (GDN_PREPARE_PROMPT, PREPARE_ROWS),
+    };
     let params = GdnPrepareParams {
         tables: pass.tables,
         proj: proj.activation(op, "proj", n, dims.proj_width())?,
@@ -75,13 +78,13 @@ pub fn prepare(
         rows: n as i32,
         key_heads: dims.key_heads as i32,
         value_heads: heads as i32,
-        rows_each: rows_each as i32,
+        padding: 0,
     };
     // One warp more for the gates.
     let groups = 2 * dims.key_heads + heads + 1;
     let grid = [groups.div_ceil(PREPARE_WARPS), n.div_ceil(rows_each), 1];
     // SAFETY: all buffers and slots were checked.
-    unsafe { GDN_PREPARE.launch(driver, grid, &params) }.map_err(in_op(op))
+    unsafe { kernel.launch(driver, grid, &params) }.map_err(in_op(op))
 }
 
 /// Parameters of the three state operations, all buffers checked.

@@ -85,6 +85,7 @@ kernels! {
     GATED_NORM = "norm" "gated_norm_heads" GatedNormParams,
     SWIGLU = "swiglu" "swiglu_rows" SwigluParams,
     GDN_PREPARE = "gdn_conv" "gdn_prepare_rows" GdnPrepareParams,
+    GDN_PREPARE_PROMPT = "gdn_conv" "gdn_prepare_prompt" GdnPrepareParams,
     CONV_COMMIT = "gdn_commit" "conv_commit_states" ConvCommitParams,
     COMMIT_LAYERS = "gdn_commit" "commit_gdn_layers" CommitLayersParams,
     GDN_VERIFY_1 = "gdn_verify" "gdn_verify_1" GdnParams,

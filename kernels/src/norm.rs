@@ -9,9 +9,6 @@ use crate::error::in_op;
 use crate::kernel::{ADD, ADD_RMS_NORM, GATED_NORM, Kernel, RMS_NORM, SWIGLU};
 use crate::params::{GatedNormParams, NORM_WIDTH, NormParams, SwigluParams};
 
-/// Heads of a block of `gated_norm`.
-const GATED_HEADS: usize = 16;
-
 /// A norm and its weight.
 #[derive(Clone, Copy)]
 pub struct Norm<'a> {
@@ -124,7 +121,7 @@ pub fn gated_norm(
         eps: norm.eps,
         padding: 0,
     };
-    let grid = [(rows * dims.value_heads).div_ceil(GATED_HEADS), 1, 1];
+    let grid = [(rows * dims.value_heads).div_ceil(8), 1, 1];
     // SAFETY: all buffers were checked.
     unsafe { GATED_NORM.launch(driver, grid, &params) }.map_err(in_op(op))
 }

@@ -226,7 +226,7 @@ params! {
         rows: i32,
         key_heads: i32,
         value_heads: i32,
-        rows_each: i32,
+        padding: i32,
     }
     ConvCommitParams (96) {
         tables: Tables,
