@@ -59,12 +59,13 @@ macro_rules! tests {
 
 tests! {
     rows norm top draw edit swiglu linear linear_swiglu gdn_prepare gdn_verify gdn_commit commit_layers
-    gdn_prefill conv_commit gated_norm attention_prepare attention kv_commit golden
+    gdn_prefill conv_commit gated_norm attention_prepare attention attention_of_prompts kv_commit golden
 }
 
 #[test]
 fn attention_split_over_the_keys() {
     check("attention", 8);
+    check("attention_of_prompts", 8);
 }
 
 /// So many multiprocessors that small tiles are best.

@@ -82,6 +82,7 @@ pub const ALL: &[(&str, Check)] = &[
     ("gated_norm", gdn::gated_norm),
     ("attention_prepare", attention::attention_prepare),
     ("attention", attention::attention),
+    ("attention_of_prompts", attention::attention_of_prompts),
     ("kv_commit", attention::kv_commit),
     ("model", model::model),
     ("golden", golden::golden),
