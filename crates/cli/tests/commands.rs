@@ -6,6 +6,11 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+const CHATS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../models/demo/eval/methods.jsonl"
+);
+
 fn volley(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_volley"))
         .args(args)
@@ -134,6 +139,26 @@ fn a_reader_that_leaves_is_no_failure() {
         &["inspect", "demo"][..],
         &["plan", "demo"],
         &["bench", "start", "demo", "--json", record],
+        &[
+            "bench",
+            "methods",
+            CHATS,
+            "--limit",
+            "1",
+            "--methods",
+            "none",
+            "--max-tokens",
+            "2",
+        ],
+        &[
+            "bench",
+            "simulate",
+            CHATS,
+            "--limit",
+            "1",
+            "--max-tokens",
+            "2",
+        ],
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

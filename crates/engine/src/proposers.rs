@@ -41,7 +41,7 @@ fn check_context(slot: usize, context: usize, committed: usize) -> Result<(), En
     })
 }
 
-/// Block diffusion (dflash 2 and 4): one pass of the drafter gives the whole block, of which a
+/// Block diffusion: one pass of the drafter gives the whole block, of which a
 /// chain or a tree is made.
 pub(crate) struct DflashProposer<O: Ops> {
     drafter: Drafter<O>,
@@ -282,7 +282,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         Ok(self.drafter.append(&rank.ops, taps, &rows, &batch)?)
     }
 
-    /// The drafter always runs its full block, as it was trained (dflash 2.5); the plan bounds
+    /// The drafter always runs its full block, as it was trained; the plan bounds
     /// what is verified. Sequences that want no block get no drafts. Chains under [`Rule::Match`] that
     /// nobody has to see before they are verified are drawn by the device, and nothing is waited for.
     /// Trees, penalties, bias and [`Rule::Residual`] are the host's, which chooses from candidates and from

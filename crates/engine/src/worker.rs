@@ -155,7 +155,7 @@ impl<O: Ops> RankWorker<O> {
         Ok(updates)
     }
 
-    /// Drafts, verifies and commits (dflash 4): every sequence gets its accepted drafts and one
+    /// Drafts, verifies and commits: every sequence gets its accepted drafts and one
     /// token more.
     fn decode(&mut self, steps: &[DecodeStep]) -> Result<Vec<SlotUpdate>, EngineError> {
         let begun = Instant::now();

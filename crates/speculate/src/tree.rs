@@ -42,7 +42,7 @@ impl FromStr for TreeOrder {
     }
 }
 
-/// Tree of drafts over the rows of a block, the first row for `position` (dflash 7.1): the
+/// Tree of drafts over the rows of a block, the first row for `position`: the
 /// prefixes of largest joint probability, as if positions were independent. The first child of
 /// every node is what [`draft_chain`](crate::draft_chain) drafts under
 /// [`Rule::Match`](crate::Rule::Match) (with [`TreeOrder::Perturbed`], or at temperature 0), so a

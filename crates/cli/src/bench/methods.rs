@@ -14,9 +14,10 @@ use super::choice::Choice;
 use super::svg::{Group, bars};
 use super::{chats, progress, record};
 use crate::args::ModelArgs;
-use crate::args::values::{number_in, positive};
+use crate::args::values::{new_file, number_in, positive};
 use crate::error::Result;
 use crate::load;
+use crate::terminal::outln;
 
 /// `volley bench methods`.
 #[derive(Args, Clone, Debug)]
@@ -44,10 +45,10 @@ pub struct MethodsArgs {
     #[arg(long, default_value_t = 0.0, value_parser = number_in::<0, 2>)]
     pub temperature: f32,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
     /// Where to write a picture of tokens per second and acceptance length.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub svg: Option<PathBuf>,
 }
 
@@ -178,7 +179,7 @@ fn against_best(rows: &[Row], sums: &BTreeMap<(String, usize), Sum>, methods: &[
             .collect();
         let median = record::median(&mut ratios);
         if let (Some(least), Some(most)) = (ratios.first(), ratios.last()) {
-            println!(
+            outln!(
                 "{kind}: auto {median:+.1} % ({least:+.1} to {most:+.1}) against {}",
                 best.method
             );
@@ -243,7 +244,7 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
     }
     print(&rows);
     against_best(&rows, &sums, &methods);
-    println!("answers that differ between the methods: {different} of {runs}",);
+    outln!("answers that differ between the methods: {different} of {runs}",);
     if let Some(path) = &args.json {
         record::write(path, load::device(args.model.device), &rows)?;
     }
@@ -271,7 +272,7 @@ fn picture(rows: &[Row], methods: &[Choice]) -> String {
 }
 
 fn print(rows: &[Row]) {
-    println!(
+    outln!(
         "{:14}{:12}{:>8}{:>8}{:>12}{:>10}{:>10}{:>16}{:>9}{:>16}{:>18}",
         "kind",
         "method",
@@ -293,7 +294,7 @@ fn print(rows: &[Row]) {
         let [least, most] = row.tokens_per_s_range;
         let range = format!("{least:.0} to {most:.0}");
         let token = format!("{:.2}/{:.2}", row.ms_per_token_p50, row.ms_per_token_p99);
-        println!(
+        outln!(
             "{:14}{:12}{:>8}{:>8}{:>12.2}{:>10.2}{:>10.1}{:>16}{:>8.2}x{:>16}{:>18}",
             row.kind,
             row.method,

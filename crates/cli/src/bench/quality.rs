@@ -14,7 +14,7 @@ use crate::args::ModelArgs;
 use crate::args::values::{new_file, positive};
 use crate::error::{Error, Result};
 use crate::load;
-use crate::terminal::outln;
+use crate::terminal::{outln, say};
 
 /// `volley bench quality`.
 #[derive(Args, Clone, Debug)]
@@ -182,11 +182,11 @@ fn row(
 }
 
 fn show(chat: &chats::Chat, outcome: &chats::Outcome) {
-    eprintln!("wrong ({}): {}", chat.kind, chat.messages);
-    eprintln!("  thought: {:?}", outcome.answer.reasoning);
-    eprintln!("  content: {:?}", outcome.answer.content);
-    eprintln!("  calls: {:?}", outcome.answer.tool_calls);
-    eprintln!("  expected: {:?}", chat.expect);
+    say(&format!("wrong ({}): {}", chat.kind, chat.messages));
+    say(&format!("  thought: {:?}", outcome.answer.reasoning));
+    say(&format!("  content: {:?}", outcome.answer.content));
+    say(&format!("  calls: {:?}", outcome.answer.tool_calls));
+    say(&format!("  expected: {:?}", chat.expect));
 }
 
 fn print(rows: &[Row]) {

@@ -13,9 +13,10 @@ use volley_speculate::{Method, Simulated, Trajectory, simulate};
 use super::choice::Choice;
 use super::{chats, progress, record};
 use crate::args::ModelArgs;
-use crate::args::values::positive;
+use crate::args::values::{new_file, positive};
 use crate::error::Result;
 use crate::load;
+use crate::terminal::outln;
 
 /// `volley bench simulate`.
 #[derive(Args, Clone, Debug)]
@@ -33,10 +34,10 @@ pub struct SimulateArgs {
     pub max_tokens: usize,
     /// Where to write the answers and how far drafts behind each token were right, one JSON object
     /// per line.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub trajectories: Option<PathBuf>,
     /// Where to write the record.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -170,12 +171,18 @@ fn line(kind: &str, trajectory: &Trajectory) -> String {
 }
 
 fn print(rows: &[Row]) {
-    println!(
+    outln!(
         "{:14}{:16}{:>8}{:>8}{:>8}{:>6}{:>19}",
-        "kind", "policy", "prompts", "tokens", "steps", "rows", "acceptance length"
+        "kind",
+        "policy",
+        "prompts",
+        "tokens",
+        "steps",
+        "rows",
+        "acceptance length"
     );
     for row in rows {
-        println!(
+        outln!(
             "{:14}{:16}{:>8}{:>8}{:>8}{:>6}{:>19.3}",
             row.kind,
             row.policy,

@@ -9,7 +9,7 @@ use crate::EngineError;
 use crate::logits::{Ahead, Asks, RankLogits, draw_at};
 use crate::sequence::Sampling;
 
-/// Multi-token prediction (qwen35 3.9): the target's own head, chained. Its cache holds a row for
+/// Multi-token prediction: the target's own head, chained. Its cache holds a row for
 /// every committed token, made from the target's hidden state there and the token behind it.
 pub(crate) struct MtpProposer<O: Ops> {
     head: Mtp<O>,
