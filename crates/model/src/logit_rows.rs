@@ -26,7 +26,7 @@ impl Drawn {
 }
 
 /// Whole rows that are put together, or changed, at a time.
-const WHOLE_ROWS: usize = 16;
+const WHOLE_ROWS: usize = 64;
 
 /// Rows of logits on the device: this rank's share, and what is known of all of them.
 pub(crate) struct LogitRows<O: Ops> {

@@ -20,7 +20,7 @@ pub struct Control {
     pub thinking: Option<Thinking>,
     /// What counts as runaway repetition: thoughts are closed by force, an answer ends.
     pub repetition: Option<RepetitionRule>,
-    /// Logprobs of the tokens, each with this many of the likeliest.
+    /// Logprobs of the tokens, each with this many of the likeliest, 64 at most.
     pub logprobs: Option<usize>,
     /// The output begins with these tokens, whatever the model would say: an answer played again.
     pub script: Arc<[u32]>,
