@@ -175,6 +175,54 @@ fn a_reader_that_leaves_is_no_failure() {
     assert!(!record["rows"].as_array().unwrap().is_empty(), "{record}");
 }
 
+/// Methods side by side, and steps counted along their answers.
+#[test]
+fn ways_to_draft_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let chats = folder.path().join("chats.jsonl");
+    let question = r#"{"kind":"sum","messages":[{"role":"user","content":"What is 17 + 25?"}]}"#;
+    std::fs::write(&chats, format!("{question}\n")).unwrap();
+    let record = folder.path().join("record.json");
+    let (chats, json) = (chats.to_str().unwrap(), record.to_str().unwrap());
+    let rows = |args: &[&str]| {
+        let output = volley(&[args, &["--json", json]].concat(), "");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let record = std::fs::read_to_string(json).unwrap();
+        let record: Value = serde_json::from_str(&record).unwrap();
+        (
+            text(&output.stdout),
+            record["rows"].as_array().unwrap().clone(),
+        )
+    };
+    let methods = ["none", "ngram", "mtp:3", "dflash:15", "ddtree:22", "auto"];
+    let list = methods.join(",");
+    let (said, run) = rows(&["bench", "methods", chats, "--methods", &list]);
+    assert!(
+        said.contains("answers that differ between the methods: 0 of 1"),
+        "{said}"
+    );
+    assert!(said.contains("sum: auto "), "{said}");
+    let length = |method: &str| {
+        let mut of = run
+            .iter()
+            .filter(|row| row["kind"] == "sum" && row["method"] == method);
+        of.next().unwrap()["acceptance_length"].as_f64().unwrap()
+    };
+    assert_eq!(length("none"), 1.0);
+    assert!(length("mtp:3") > 2.0 && length("dflash:15") > 3.0);
+    assert!(length("ddtree:22") >= length("dflash:15"));
+    let (_, counted) = rows(&["bench", "simulate", chats]);
+    let steps = |policy: &str| {
+        let mut of = counted
+            .iter()
+            .filter(|row| row["kind"] == "sum" && row["policy"] == policy);
+        of.next().unwrap()["acceptance_length"].as_f64().unwrap()
+    };
+    // Counted or run, a chain takes the same steps.
+    assert!((steps("chain 15") - length("dflash:15")).abs() < 1e-9);
+    assert!((steps("seeded tree 22") - length("ddtree:22")).abs() < 1e-9);
+}
+
 #[test]
 fn answers_that_do_not_get_beyond_thoughts_are_told() {
     let flags = ["generate", "--prompt", "What is 17 + 25?", "--chat"];
