@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::faulty::{Fault, FaultyOps, Switch};
 use common::{FLAT, dflash, greedy, options, prompt, run, sampled, sources, start, wait};
-use volley_engine::{Engine, EngineError, EngineHandle, EngineOptions, Stop};
+use volley_engine::{Engine, EngineError, EngineHandle, EngineOptions, Speculation, Stop};
 use volley_ops_candle::CandleOps;
 
 /// An engine whose ranks fail by their switches.
@@ -127,12 +127,13 @@ fn a_step_that_takes_too_long_shows_in_the_heartbeat() {
     assert!(engine.alive());
 }
 
-/// Both ways a rank can drop out of a step while the others wait for it in a collective.
+/// Both ways a rank can drop out of a step while the others wait for it in a collective, which without
+/// a drafter comes behind every linear map.
 #[test]
 fn a_lost_rank_ends_the_engine_with_an_error_for_all() {
     for fault in [Fault::Panic, Fault::Error] {
         let switches = [Switch::new(fault), Switch::new(fault)];
-        let engine = faulty(&switches);
+        let engine = faulty_with(&switches, options(Speculation::none()));
         let running = engine.submit(greedy(prompt(1, 20), 400)).unwrap();
         running.recv_blocking().unwrap();
         let waiting = engine.submit(greedy(prompt(2, 20), 400)).unwrap();
