@@ -11,6 +11,7 @@ use serde::Serialize;
 use volley_speculate::Method;
 
 use super::choice::Choice;
+use super::picture::PictureArgs;
 use super::svg::{Group, bars};
 use super::{chats, progress, record};
 use crate::args::ModelArgs;
@@ -47,9 +48,8 @@ pub struct MethodsArgs {
     /// Where to write the record.
     #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
-    /// Where to write a picture of tokens per second and acceptance length.
-    #[arg(long, value_name = "PATH", value_parser = new_file)]
-    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    picture: PictureArgs,
 }
 
 /// Results of one method on one kind of prompt.
@@ -248,10 +248,7 @@ pub fn run(args: &MethodsArgs) -> Result<()> {
     if let Some(path) = &args.json {
         record::write(path, load::device(args.model.device), &rows)?;
     }
-    match &args.svg {
-        Some(path) => record::write_text(path, &picture(&rows, &methods)),
-        None => Ok(()),
-    }
+    args.picture.write(|| picture(&rows, &methods))
 }
 
 fn picture(rows: &[Row], methods: &[Choice]) -> String {

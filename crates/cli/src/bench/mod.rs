@@ -4,6 +4,7 @@ mod chats;
 mod choice;
 mod kernels;
 mod methods;
+mod picture;
 mod progress;
 mod quality;
 mod record;

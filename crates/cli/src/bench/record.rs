@@ -17,12 +17,12 @@ pub fn write<R: Serialize>(path: &Path, device: DeviceKind, rows: &[R]) -> Resul
         "command": command(),
         "rows": rows,
     });
-    write_text(path, &format!("{record:#}\n"))
+    write_file(path, format!("{record:#}\n").as_bytes())
 }
 
-/// Writes a text to `path`.
-pub fn write_text(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(|source| Error::Write {
+/// Writes a file.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).map_err(|source| Error::Write {
         path: path.to_path_buf(),
         source,
     })

@@ -136,7 +136,7 @@ pub fn run(args: &SimulateArgs) -> Result<()> {
     }
     bar.finish_and_clear();
     if let Some(path) = &args.trajectories {
-        record::write_text(path, &lines)?;
+        record::write_file(path, lines.as_bytes())?;
     }
     let rows: Vec<Row> = sums
         .into_iter()

@@ -8,6 +8,7 @@ use serde::Serialize;
 use volley_engine::{Engine, EngineHandle, EngineOptions, Request, Stop};
 use volley_speculate::Method;
 
+use super::picture::PictureArgs;
 use super::svg::{Group, bars};
 use super::{progress, record};
 use crate::args::ModelArgs;
@@ -49,9 +50,8 @@ pub struct StreamsArgs {
     /// Where to write the record.
     #[arg(long, value_name = "PATH", value_parser = new_file)]
     pub json: Option<PathBuf>,
-    /// Where to write a picture of throughput and gaps.
-    #[arg(long, value_name = "PATH", value_parser = new_file)]
-    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    picture: PictureArgs,
 }
 
 /// One case; times in milliseconds.
@@ -153,10 +153,7 @@ pub fn run(args: &StreamsArgs) -> Result<()> {
     if let Some(path) = &args.json {
         record::write(path, device, &rows)?;
     }
-    match &args.svg {
-        Some(path) => record::write_text(path, &picture(&methods, &rows)),
-        None => Ok(()),
-    }
+    args.picture.write(|| picture(&methods, &rows))
 }
 
 struct Bench<'a> {

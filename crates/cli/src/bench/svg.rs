@@ -10,9 +10,9 @@ pub struct Group {
     pub bars: Vec<f64>,
 }
 
-const PALETTE: [&str; 10] = [
+const PALETTE: [&str; 15] = [
     "#9aa0a6", "#1a73e8", "#e8710a", "#188038", "#a142f4", "#d93025", "#129eaf", "#f9ab00",
-    "#5f6368", "#c5221f",
+    "#5f6368", "#c5221f", "#8ab4f8", "#fcad70", "#81c995", "#d7aefb", "#202124",
 ];
 const BAR: usize = 12;
 const GAP: usize = 24;
