@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -227,6 +227,35 @@ fn slow_and_oversized_heads_and_bodies_are_cut_off() {
     let answer = rest(&mut slow);
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!(answer.contains("\"type\":\"error\""), "{answer}");
+
+    // Neither a head nor a body may come byte by byte for ever.
+    for (start, answer) in [
+        ("GET /health HTTP/1.1\r\nx: ", ""),
+        (
+            "POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n",
+            "HTTP/1.1 408",
+        ),
+        (
+            "POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1f4\r\n",
+            "HTTP/1.1 408",
+        ),
+    ] {
+        let mut drip = connect();
+        drip.set_read_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        drip.write_all(start.as_bytes()).unwrap();
+        let begin = Instant::now();
+        let mut space = [0; 12];
+        let read = loop {
+            let _ = drip.write_all(b" ");
+            match drip.read(&mut space) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => break read.unwrap_or(0),
+            }
+            assert!(begin.elapsed() < Duration::from_secs(5), "{start:?}");
+        };
+        assert_eq!(&space[..read], answer.as_bytes(), "{start:?}");
+    }
 
     let mut large = connect();
     // The server may have closed before all of it is sent.

@@ -3,12 +3,13 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::canary::Canary;
 use common::user;
+use serde_json::{Value, json};
 
 /// B83: clients that leave by a reset, while others go on.
 #[test]
@@ -96,6 +97,71 @@ fn a_client_that_does_not_read_slows_nobody() {
     }
     drop(lazy);
     canary.sings("clients that do not read");
+}
+
+/// Such a client is not waited for without end: what it asked for is cancelled, and its connection
+/// ends. One that reads slowly is waited for.
+#[test]
+fn a_client_that_takes_nothing_for_long_has_left() {
+    let canary = Canary::new(&["--write-timeout", "0.6"]);
+    let address = &canary.server.address;
+    // Far more than what fits between a server and its client: each prompt comes back 8 times.
+    let endless = json!({
+        "prompt": vec!["\u{1}".repeat(3000); 16], "echo": true, "n": 8, "stream": true,
+    });
+    let mut lazy = begin(address, "/v1/completions", &endless);
+    let mut slow = begin(address, "/v1/completions", &endless);
+    let waits = |socket: &mut TcpStream| socket.read(&mut [0; 60_000]).unwrap() > 0;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(1500) {
+        assert!(waits(&mut slow), "a slow reader was cut off");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_cut_off(&mut lazy);
+    assert!(waits(&mut slow));
+    drop(slow);
+    canary.server.settles();
+    assert!(canary.server.metric("volley:cancelled_total") >= 128.0);
+    canary.sings("a stream that was not read");
+
+    // A whole answer: the ids of a million tokens.
+    let text = json!({"prompt": "\u{1}".repeat(1_000_000)});
+    let mut lazy = begin(address, "/tokenize", &text);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_cut_off(&mut lazy);
+    canary.sings("an answer that was not read");
+}
+
+/// A connection on which an answer has begun to come.
+fn begin(address: &str, path: &str, body: &Value) -> TcpStream {
+    let body = body.to_string();
+    let mut socket = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(
+        socket,
+        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut head = [0; 16];
+    socket.read_exact(&mut head).unwrap();
+    assert!(head.starts_with(b"HTTP/1.1 200"));
+    socket
+}
+
+/// What was sent can still be read, and then the connection has ended in the middle.
+fn assert_cut_off(socket: &mut TcpStream) {
+    socket
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
+    let mut bytes = Vec::new();
+    let end = socket.read_to_end(&mut bytes);
+    let open = end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    assert!(!open, "the connection is still open");
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(
+        !text.contains("[DONE]") && !text.ends_with('}'),
+        "it was complete"
+    );
 }
 
 /// N42: connections that wait for nothing, and streams that nobody reads.

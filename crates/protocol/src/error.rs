@@ -173,9 +173,11 @@ impl ApiError {
         )
     }
 
-    /// 408: the body does not come.
-    pub fn slow_body(limit_s: f64) -> Self {
-        let message = format!("No more of the request body came within {limit_s} s.");
+    /// 408: the body does not come, or too slowly.
+    pub fn slow_body(bytes: usize, seconds: f64) -> Self {
+        let message = format!(
+            "The request body comes too slowly: {bytes} bytes of it came within {seconds:.1} s."
+        );
         let kind = ErrorKind::InvalidRequestError;
         Self::new(408, kind, "request_timeout", message)
     }

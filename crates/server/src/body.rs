@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::http::header;
 use flate2::read::MultiGzDecoder;
 use futures_util::StreamExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use volley_protocol::ApiError;
 
 use crate::http::header_text;
@@ -17,13 +17,15 @@ use crate::http::header_text;
 /// connection that is closed with unread bytes is reset.
 const DISCARDED_BYTES: usize = 256 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(5);
+/// What a body has to bring in a second, on the whole.
+const LEAST_BYTES_PER_S: f64 = 1024.0;
 
 /// Bounds of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
     /// Most bytes, before and after decompression.
     pub bytes: usize,
-    /// Longest wait for more of it.
+    /// Longest wait for more of it, and for all of it beyond the time that its bytes may take.
     pub pause: Duration,
 }
 
@@ -64,10 +66,13 @@ pub async fn read_json(request: Request, limits: BodyLimits) -> Result<Vec<u8>, 
 async fn collect(body: Body, limits: BodyLimits) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     let mut chunks = body.into_data_stream();
+    let begin = Instant::now();
     loop {
-        let chunk = timeout(limits.pause, chunks.next())
+        let bytes_take = Duration::from_secs_f64(bytes.len() as f64 / LEAST_BYTES_PER_S);
+        let until = (Instant::now() + limits.pause).min(begin + limits.pause + bytes_take);
+        let chunk = timeout_at(until, chunks.next())
             .await
-            .map_err(|_| ApiError::slow_body(limits.pause.as_secs_f64()))?;
+            .map_err(|_| ApiError::slow_body(bytes.len(), begin.elapsed().as_secs_f64()))?;
         let Some(chunk) = chunk else {
             return Ok(bytes);
         };

@@ -16,6 +16,7 @@ mod metrics;
 mod observe;
 mod options;
 mod output;
+mod patience;
 mod record;
 mod replays;
 mod routes;

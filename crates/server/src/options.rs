@@ -30,8 +30,10 @@ pub struct ServerOptions {
     pub request_timeout: Option<Duration>,
     /// Longest wait for the head of a request, also between two of one connection.
     pub head_timeout: Duration,
-    /// Longest wait for more of a body.
+    /// Longest wait for more of a body; for all of it there is a second more for each KiB.
     pub body_timeout: Duration,
+    /// A client that takes nothing of its answer for so long has left.
+    pub write_timeout: Duration,
     /// Longest silence of a stream.
     pub heartbeat: Duration,
     /// Names under which thoughts go out.
@@ -57,6 +59,7 @@ impl Default for ServerOptions {
             request_timeout: None,
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
             heartbeat: Duration::from_secs(10),
             reasoning_field: ReasoningField::default(),
             max_stored_responses: 256,

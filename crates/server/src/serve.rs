@@ -8,8 +8,9 @@ use std::time::Duration;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -20,12 +21,16 @@ use crate::app::{App, router};
 use crate::error::{Error, Result};
 use crate::loading::Loading;
 use crate::options::ServerOptions;
+use crate::patience::Patient;
 use crate::served::ServedModel;
 
 /// Most header lines of a request; more are refused with status 431.
 const MAX_HEADERS: usize = 100;
 /// Most bytes of a request's head; more are refused with status 431.
 const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Most bytes that the system keeps of what a client has not read yet (Linux doubles it for its
+/// own needs). Left alone it keeps megabytes, and tells late that some of them were taken.
+const SEND_BUFFER_BYTES: usize = 128 << 10;
 
 /// A server with an open port, on which it answers that the model is loading.
 pub struct Server {
@@ -40,6 +45,8 @@ impl Server {
         let open = || -> std::io::Result<Self> {
             let listener = TcpListener::bind((host, port))?;
             listener.set_nonblocking(true)?;
+            // Connections have what their listener has.
+            SockRef::from(&listener).set_send_buffer_size(SEND_BUFFER_BYTES)?;
             let address = listener.local_addr()?;
             let loading = Loading::begin(listener.try_clone()?);
             Ok(Self {
@@ -124,6 +131,7 @@ struct Connections {
     router: Router,
     open: GracefulShutdown,
     head_timeout: Duration,
+    write_timeout: Duration,
 }
 
 impl Connections {
@@ -132,6 +140,7 @@ impl Connections {
             router: router(Arc::clone(app)),
             open: GracefulShutdown::new(),
             head_timeout: app.options.head_timeout,
+            write_timeout: app.options.write_timeout,
         }
     }
 
@@ -140,13 +149,7 @@ impl Connections {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let connection = connection(
-                        stream,
-                        self.router.clone(),
-                        self.open.watcher(),
-                        self.head_timeout,
-                    );
-                    tokio::spawn(connection);
+                    tokio::spawn(self.connection(stream));
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: some will come back.
@@ -157,24 +160,29 @@ impl Connections {
         }
     }
 
+    /// The life of one connection.
+    fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + use<> {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!("TCP_NODELAY: {error}");
+        }
+        let stream = TokioIo::new(Patient::new(stream, self.write_timeout));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.head_timeout)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .serve_connection(stream, TowerToHyperService::new(self.router.clone()));
+        let watched = self.open.watch(connection);
+        async {
+            if let Err(error) = watched.await {
+                tracing::debug!("a connection ended: {error:?}");
+            }
+        }
+    }
+
     /// Waits until all connections have ended; each ends after its current response.
     async fn end(self) {
         self.open.shutdown().await;
-    }
-}
-
-async fn connection(stream: TcpStream, router: Router, open: Watcher, head_timeout: Duration) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!("TCP_NODELAY: {error}");
-    }
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_timeout)
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Err(error) = open.watch(connection).await {
-        tracing::debug!("a connection ended: {error}");
     }
 }
 

@@ -40,9 +40,13 @@ pub struct HttpArgs {
     /// Longest wait for the head of a request, also between two requests of a connection.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub head_timeout: Duration,
-    /// Longest wait for more of a request's body.
+    /// Longest wait for more of a request's body. All of it may take so long, and a second for each
+    /// KiB.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub body_timeout: Duration,
+    /// A client that takes nothing of its answer for so long has left: its request is cancelled.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub write_timeout: Duration,
     /// Time for running answers to end after the first SIGTERM or SIGINT; then they are cut off.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub shutdown_timeout: Duration,
@@ -87,6 +91,7 @@ impl HttpArgs {
             request_timeout: self.request_timeout,
             head_timeout: self.head_timeout,
             body_timeout: self.body_timeout,
+            write_timeout: self.write_timeout,
             drain_limit: self.shutdown_timeout,
             heartbeat: self.sse_heartbeat,
             reasoning_field: match self.reasoning_field {
