@@ -25,8 +25,6 @@ pub(crate) struct DraftLimits {
     pub lookup_min: Option<usize>,
 }
 
-/// Milliseconds of a step below which it is felt that a text is taken in before the next one.
-const SHORT_MS: f64 = 1.0;
 /// Shortest repeat that lookup goes on from, if nobody says.
 const LOOKUP_MIN: usize = 3;
 
@@ -86,6 +84,10 @@ pub(crate) struct RequestDrafter {
     /// Its own bounds, within the engine's.
     max_drafts: usize,
     tree_budget: usize,
+    /// Most drafts of a lookup.
+    max_lookup: usize,
+    /// Tokens of the prompt.
+    prompt: usize,
     /// Prompt and output so far, for methods that look repeats up.
     lookup: Option<Lookup>,
     policy: SequencePolicy,
@@ -109,6 +111,12 @@ impl RequestDrafter {
             method,
             max_drafts: limits.max_drafts.min(request.speculate.max_drafts),
             tree_budget: limits.tree_budget.min(request.speculate.tree_budget),
+            // Where rows are measured, there is a use for all that a step has room for.
+            max_lookup: match method {
+                Method::Auto => limits.most_drafts().min(request.speculate.max_drafts),
+                _ => limits.max_drafts.min(request.speculate.max_drafts),
+            },
+            prompt: request.prompt.len(),
             lookup: looks.then(|| {
                 let mut lookup = Lookup::ending_with(&request.stop_ids);
                 lookup.append(&request.prompt);
@@ -128,7 +136,7 @@ impl RequestDrafter {
     /// and `running` requests are decoded in the step.
     pub(crate) fn plan(&mut self, policy: &mut Policy, running: usize, left: usize) -> DraftPlan {
         // With its bonus token a path must fit what is left to generate.
-        let most = left.saturating_sub(1).min(self.max_drafts);
+        let most = left.saturating_sub(1);
         self.plan = match (self.method, &self.lookup) {
             _ if most == 0 => DraftPlan::None,
             (Method::Auto, Some(lookup)) => {
@@ -141,9 +149,10 @@ impl RequestDrafter {
     }
 
     fn fixed(&self, most: usize) -> DraftPlan {
-        if let Some(drafts) = self.look_up(most) {
+        if let Some(drafts) = self.look_up(most.min(self.max_lookup)) {
             return DraftPlan::Given(drafts);
         }
+        let most = most.min(self.max_drafts);
         let depth = most.min(self.limits.block_drafts);
         match self.method {
             Method::None | Method::Ngram | Method::Auto => DraftPlan::None,
@@ -159,10 +168,10 @@ impl RequestDrafter {
         }
     }
 
-    fn choices(&self, most: usize) -> Choices {
-        let chain = most.min(self.limits.block_drafts);
+    fn choices(&self, left: usize) -> Choices {
+        let most = left.min(self.max_drafts);
         Choices {
-            chain,
+            chain: most.min(self.limits.block_drafts),
             tree_budget: self.tree_budget,
             seeded: self.limits.seeded,
             // The head follows a sequence only where no drafter does.
@@ -170,7 +179,7 @@ impl RequestDrafter {
                 true => most.min(Speculation::MOST_MTP_DRAFTS),
                 false => 0,
             },
-            lookup: most,
+            lookup: left.min(self.max_lookup),
         }
     }
 
@@ -194,21 +203,28 @@ impl RequestDrafter {
             };
             self.policy.take(policy, &self.plan, &outcome);
         }
-        self.plan = DraftPlan::None;
+        let plan = std::mem::take(&mut self.plan);
+        let hurried = self.method == Method::Auto && policy.is_hurried();
         if let Some(lookup) = &mut self.lookup {
+            // The first token of an answer may tell that it was given before.
+            let first = lookup.len() == self.prompt;
             lookup.append(&update.tokens);
-            // A new repeat is not known for one step then; the policy has other drafts.
-            let short = policy.costs.step_ms(StepKind::Plain, 1, 1) < SHORT_MS;
-            if self.method != Method::Auto || !short {
+            if first || !hurried || lookup.has_left(&plan) {
                 lookup.settle();
             }
         }
+        if self.method == Method::Auto && !hurried {
+            self.policy.settle(policy);
+        }
     }
 
-    /// Does what no plan waits for.
-    pub(crate) fn settle(&mut self) {
+    /// Does what no plan waits for: it goes on beside the step.
+    pub(crate) fn settle(&mut self, policy: &mut Policy) {
         if let Some(lookup) = &mut self.lookup {
             lookup.settle();
+        }
+        if self.method == Method::Auto {
+            self.policy.settle(policy);
         }
     }
 }
@@ -232,6 +248,39 @@ pub(crate) fn step_kind(steps: &[DecodeStep]) -> Option<(StepKind, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A question that was asked before, on a device whose steps are short; the answer behind it may be
+    /// looked up as far as a step has room.
+    #[test]
+    fn the_first_token_of_an_answer_tells_that_it_was_given_before() {
+        let limits = DraftLimits {
+            tree_budget: 47,
+            ..DraftLimits::new(&Speculation::of(Method::Auto), 16, false)
+        };
+        let (question, answer): (Vec<u32>, Vec<u32>) = ((100..120).collect(), (200..260).collect());
+        let prompt = [&question[..], &answer, &[7, 8], &question, &[1, 2, 3]].concat();
+        for (method, drafts) in [(Method::Auto, 47), (Method::Ngram, 15)] {
+            let mut policy = Policy::default();
+            for (kind, rows, ms) in [
+                (StepKind::Plain, 1, 0.2),
+                (StepKind::Plain, 64, 0.3),
+                (StepKind::Block, 16, 0.35),
+            ] {
+                policy.costs.calibrate(kind, 1, rows, ms);
+            }
+            let mut request = Request::new(prompt.clone(), 100);
+            request.speculate.method = Some(method);
+            let mut drafter = RequestDrafter::new(&request, limits);
+            drafter.settle(&mut policy);
+            let said = SlotUpdate {
+                tokens: answer[..1].to_vec(),
+                ..SlotUpdate::default()
+            };
+            drafter.take(&mut policy, &said);
+            let plan = drafter.plan(&mut policy, 1, 99);
+            assert_eq!(plan, DraftPlan::Given(answer[1..1 + drafts].to_vec()));
+        }
+    }
 
     #[test]
     fn steps_teach_what_those_that_draft_alike_cost() {

@@ -100,7 +100,8 @@ pub struct Speculation {
     /// How requests draft that do not choose. With [`Method::None`] nothing else is offered.
     pub method: Method,
     /// Most drafts of a chain per step; at most [`Speculation::MOST_DRAFTS`], of a block those it
-    /// has, of the MTP head [`Speculation::MOST_MTP_DRAFTS`].
+    /// has, of the MTP head [`Speculation::MOST_MTP_DRAFTS`]. Lookups of [`Method::Auto`] may have as many
+    /// as a tree has nodes.
     pub max_drafts: usize,
     /// Most nodes of a tree per step, the anchor not counted; at most
     /// [`Speculation::MOST_DRAFTS`]. 0 offers no trees.

@@ -1,3 +1,4 @@
+use crate::DraftPlan;
 use crate::suffix::SuffixAutomaton;
 
 /// Drafts by prompt lookup: when the end of the text has occurred before, what followed it then.
@@ -99,6 +100,12 @@ impl Lookup {
             broken.again = again;
         }
         self.broken = (broken.between <= Broken::BETWEEN).then_some(broken);
+    }
+
+    /// Whether the text has left what a plan copied from, so that it is worth while to settle it before
+    /// the next one.
+    pub fn has_left(&self, plan: &DraftPlan) -> bool {
+        matches!(plan, DraftPlan::Given(_)) && self.repeat().is_none()
     }
 
     /// Whether the text ends with such a token.

@@ -50,6 +50,10 @@ impl Default for Policy {
 pub const BUDGETS: [usize; 3] = [22, 31, 63];
 /// Sizes of lookups that are tried.
 pub const LOOKUPS: [usize; 7] = [1, 2, 3, 7, 15, 31, 63];
+/// Most drafts of a lookup that has as many as there are to copy. A device prepares for every number of rows
+/// by itself, so longer ones have a multiple of `ROWS` of them.
+const ANY: usize = 15;
+const ROWS: usize = 4;
 /// Steps without any drafts after which they get another try; doubles up to `PATIENCE_MOST`.
 const PATIENCE: usize = 32;
 const PATIENCE_MOST: usize = 512;
@@ -77,6 +81,8 @@ struct Table {
 
 /// Steps that a table holds for.
 const FRESH: usize = 4;
+/// Milliseconds of a step below which it is felt what is done between two.
+const SHORT_MS: f64 = 1.0;
 
 impl Policy {
     fn tabulate(&mut self, choices: Choices, running: usize) {
@@ -87,7 +93,7 @@ impl Policy {
         let costs: Vec<(Choice, f64)> = options(choices)
             .map(|choice| (choice, self.step_ms(choice, running)))
             .collect();
-        let all = Expected::new(&Acceptance::default(), &self.acceptance, choices, 0);
+        let all = Models::new(&Acceptance::default(), &self.acceptance, choices);
         let models = costs.iter().filter(|(choice, _)| !choice.looks_up());
         let best = best(models, |choice| all.tokens(choice));
         self.table = Table {
@@ -97,6 +103,11 @@ impl Policy {
             best: Some(best),
             fresh: FRESH,
         };
+    }
+
+    /// Whether steps are so short that learning from one should wait until the next one runs.
+    pub fn is_hurried(&self) -> bool {
+        self.costs.step_ms(StepKind::Plain, 1, 1) < SHORT_MS
     }
 
     /// Of a step in which all that run choose the same.
@@ -178,6 +189,20 @@ pub struct SequencePolicy {
     idle: Idle,
     /// The repeat before this step, and what lookup would have drafted.
     shadow: Option<(usize, Vec<u32>)>,
+    /// The last step, until it is settled.
+    taken: Option<Taken>,
+    /// What the models' drafts should give, since the last step was settled.
+    models: Option<Models>,
+}
+
+/// A step that ran as planned.
+#[derive(Clone, Debug)]
+struct Taken {
+    plan: DraftPlan,
+    shadow: Option<(usize, Vec<u32>)>,
+    /// Its outcome, but for the tokens.
+    outcome: Outcome<'static>,
+    tokens: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,20 +234,31 @@ impl SequencePolicy {
             _ => choices.lookup,
         };
         let copy = repeat.map_or_else(Vec::new, |repeat| lookup.continuation(repeat, most));
-        let choices = Choices {
-            lookup: copy.len(),
-            ..choices
+        let models = match self.models.take() {
+            Some(models) if models.are_of(choices) => models,
+            _ => Models::new(&self.acceptance, &policy.acceptance, choices),
         };
-        let mut own = Expected::new(&self.acceptance, &policy.acceptance, choices, repeated);
-        if copy.last().is_some_and(|&token| lookup.is_end(token)) {
+        let repeat = self
+            .acceptance
+            .repeat(&policy.acceptance, repeated, copy.len());
+        let mut own = Expected {
+            models: &models,
+            repeat: sums(repeat),
+            end: (f64::INFINITY, 0.0),
+        };
+        // The token that ends the text need not be drafted: it comes out behind the last right draft.
+        let ends = copy.last().is_some_and(|&token| lookup.is_end(token));
+        if ends {
             own.ends_with_copy();
         }
+        let all = copy.len() - usize::from(ends);
         let fits = |(choice, _): &&(Choice, f64)| match *choice {
-            Choice::Lookup(drafts) => drafts < copy.len(),
+            Choice::Lookup(drafts) => drafts < all,
             _ => true,
         };
-        let whole = Choice::Lookup(copy.len());
-        let whole = [(whole, policy.step_ms(whole, running))];
+        let filled = filled(all).min(choices.lookup);
+        let ms = policy.step_ms(Choice::Lookup(filled), running);
+        let whole = [(Choice::Lookup(all), ms)];
         let costs = || policy.table.costs.iter().filter(fits).chain(&whole);
         let margin = |choice| match Some(choice) == policy.table.best {
             true => MARGIN,
@@ -237,7 +273,14 @@ impl SequencePolicy {
         let plan = match choice {
             Choice::None => DraftPlan::None,
             Choice::Lookup(0) => DraftPlan::None,
-            Choice::Lookup(drafts) => DraftPlan::Given(copy[..drafts].to_vec()),
+            Choice::Lookup(drafts) => {
+                let mut drafted = copy[..drafts].to_vec();
+                // What is behind the end of the text does not matter.
+                if drafts == all {
+                    drafted.resize(filled, copy[copy.len() - 1]);
+                }
+                DraftPlan::Given(drafted)
+            }
             Choice::Chain(depth) => DraftPlan::Chain { depth },
             Choice::Mtp(depth) => DraftPlan::Mtp { depth },
             Choice::Tree(budget) => DraftPlan::Tree(TreeShape {
@@ -251,25 +294,58 @@ impl SequencePolicy {
         plan
     }
 
-    /// Takes in the outcome of a step that ran as planned.
+    /// Takes in the outcome of a step that ran as planned; what it teaches is known when it is settled.
     pub fn take(&mut self, policy: &mut Policy, plan: &DraftPlan, outcome: &Outcome<'_>) {
-        let shadow = self.shadow.take();
-        let learn = |acceptance: &mut Acceptance, all: Option<&Acceptance>| {
-            if let Some((repeated, drafts)) = &shadow {
-                acceptance.take_repeat(all, *repeated, drafts, outcome.tokens);
-            }
-            match plan {
-                DraftPlan::Chain { .. } => acceptance.take_chain(all, outcome),
-                DraftPlan::Mtp { .. } => acceptance.take_mtp(all, outcome),
-                DraftPlan::Tree(shape) => acceptance.take_tree(all, shape.budget, outcome),
-                DraftPlan::None | DraftPlan::Given(_) => {}
-            }
-        };
-        learn(&mut self.acceptance, Some(&policy.acceptance));
-        learn(&mut policy.acceptance, None);
-        policy.table.fresh = policy.table.fresh.saturating_sub(1);
         self.idle.take(plan, outcome.accepted);
         policy.tries.idle.take(plan, outcome.accepted);
+        self.learn(policy);
+        self.taken = Some(Taken {
+            plan: plan.clone(),
+            shadow: self.shadow.take(),
+            tokens: outcome.tokens.to_vec(),
+            outcome: Outcome {
+                tokens: &[],
+                ..*outcome
+            },
+        });
+    }
+
+    /// Learns from the last step, and works out what the next plan asks for.
+    pub fn settle(&mut self, policy: &mut Policy) {
+        self.learn(policy);
+        if policy.table.best.is_some() {
+            let (choices, running) = (policy.table.choices, policy.table.running);
+            policy.tabulate(choices, running);
+            let models = Models::new(&self.acceptance, &policy.acceptance, choices);
+            self.models = Some(models);
+        }
+    }
+
+    fn learn(&mut self, policy: &mut Policy) {
+        if let Some(taken) = self.taken.take() {
+            taken.teach(&mut self.acceptance, Some(&policy.acceptance));
+            taken.teach(&mut policy.acceptance, None);
+            policy.table.fresh = policy.table.fresh.saturating_sub(1);
+        }
+    }
+}
+
+impl Taken {
+    /// Tells the acceptance of a sequence, which stands beside that of `all`, or of an engine.
+    fn teach(&self, acceptance: &mut Acceptance, all: Option<&Acceptance>) {
+        let outcome = &Outcome {
+            tokens: &self.tokens,
+            ..self.outcome
+        };
+        if let Some((repeated, drafts)) = &self.shadow {
+            acceptance.take_repeat(all, *repeated, drafts, outcome.tokens);
+        }
+        match &self.plan {
+            DraftPlan::Chain { .. } => acceptance.take_chain(all, outcome),
+            DraftPlan::Mtp { .. } => acceptance.take_mtp(all, outcome),
+            DraftPlan::Tree(shape) => acceptance.take_tree(all, shape.budget, outcome),
+            DraftPlan::None | DraftPlan::Given(_) => {}
+        }
     }
 }
 
@@ -290,6 +366,14 @@ impl Choice {
     }
 }
 
+/// Drafts of a lookup of which so many mean something.
+fn filled(drafts: usize) -> usize {
+    match drafts {
+        ..=ANY => drafts,
+        _ => (1 + drafts).next_multiple_of(ROWS) - 1,
+    }
+}
+
 /// The option of most tokens per time; of equals the first.
 fn best<'a>(
     options: impl IntoIterator<Item = &'a (Choice, f64)>,
@@ -305,20 +389,18 @@ fn best<'a>(
     best.0
 }
 
-/// Tokens that steps of a sequence should give, bonus tokens included, by drafts.
-struct Expected {
+/// Tokens that steps of a sequence should give, bonus tokens included, by drafts of models.
+#[derive(Clone, Debug)]
+struct Models {
     chain: Vec<f64>,
     mtp: Vec<f64>,
-    repeat: Vec<f64>,
     /// How likely the whole chain is not accepted, and what a tree gains then, by budget.
     misses: f64,
     gains: [f64; BUDGETS.len()],
-    /// Tokens behind which the text ends if the whole lookup is right, and how likely that is.
-    end: (f64, f64),
 }
 
-impl Expected {
-    fn new(own: &Acceptance, all: &Acceptance, choices: Choices, repeated: usize) -> Self {
+impl Models {
+    fn new(own: &Acceptance, all: &Acceptance, choices: Choices) -> Self {
         let mut whole = 1.0;
         let chain = sums(
             own.chain(all, choices.chain)
@@ -327,34 +409,20 @@ impl Expected {
         Self {
             chain,
             mtp: sums(own.mtp(all, choices.mtp)),
-            repeat: sums(own.repeat(all, repeated, choices.lookup)),
             misses: 1.0 - whole,
             gains: BUDGETS.map(|budget| own.tree_gain(all, budget, choices.chain)),
-            end: (f64::INFINITY, 0.0),
         }
     }
 
-    /// The last token of the lookup ends the text, so nothing gives more if it is right.
-    fn ends_with_copy(&mut self) {
-        if let [.., but_one, all] = self.repeat[..] {
-            self.end = (self.repeat.len() as f64 - 1.0, all - but_one);
-        }
+    /// Whether these are all that there is to choose from.
+    fn are_of(&self, choices: Choices) -> bool {
+        [self.chain.len(), self.mtp.len()] == [1 + choices.chain, 1 + choices.mtp]
     }
 
+    /// Of a lookup only what is sure.
     fn tokens(&self, choice: Choice) -> f64 {
-        let (end, sure) = self.end;
-        let tokens = self.endless(choice);
-        let most = match choice {
-            Choice::Lookup(drafts) => 1.0 + drafts as f64,
-            _ => tokens,
-        };
-        tokens - sure * (most - end).max(0.0)
-    }
-
-    fn endless(&self, choice: Choice) -> f64 {
         match choice {
-            Choice::None => 1.0,
-            Choice::Lookup(drafts) => self.repeat[drafts],
+            Choice::None | Choice::Lookup(_) => 1.0,
             Choice::Chain(drafts) => self.chain[drafts],
             Choice::Mtp(drafts) => self.mtp[drafts],
             Choice::Tree(budget) => {
@@ -365,6 +433,36 @@ impl Expected {
                 self.chain[self.chain.len() - 1] + self.misses * gain.sum::<f64>()
             }
         }
+    }
+}
+
+/// The same with what the text itself says.
+struct Expected<'a> {
+    models: &'a Models,
+    /// By drafts of a lookup.
+    repeat: Vec<f64>,
+    /// Tokens behind which the text ends if the whole lookup is right, and how likely that is.
+    end: (f64, f64),
+}
+
+impl Expected<'_> {
+    /// The last token of the lookup ends the text, so nothing gives more if it is right.
+    fn ends_with_copy(&mut self) {
+        if let [.., but_one, all] = self.repeat[..] {
+            self.end = (self.repeat.len() as f64 - 1.0, all - but_one);
+        }
+    }
+
+    fn tokens(&self, choice: Choice) -> f64 {
+        let (end, sure) = self.end;
+        let (tokens, most) = match choice {
+            Choice::Lookup(drafts) => (self.repeat[drafts], 1.0 + drafts as f64),
+            model => {
+                let tokens = self.models.tokens(model);
+                (tokens, tokens)
+            }
+        };
+        tokens - sure * (most - end).max(0.0)
     }
 }
 

@@ -84,11 +84,20 @@ impl Trajectory {
         let mut steps = Vec::new();
         while !walk.ended() {
             let plan = sequence.plan(policy, choices, 1, walk.lookup());
+            // Beside the step, what it was too soon for before.
+            walk.lookup.settle();
+            sequence.settle(policy);
             let (kind, rows) = (StepKind::of(&plan), 1 + plan.most_drafts());
             let took = ms(kind, rows);
-            let outcome = walk.step(&plan);
+            let outcome = walk.advance(&plan);
             policy.costs.take(kind, 1, rows, took);
             sequence.take(policy, &plan, &outcome);
+            if !policy.is_hurried() {
+                walk.lookup.settle();
+                sequence.settle(policy);
+            } else if walk.lookup.has_left(&plan) {
+                walk.lookup.settle();
+            }
             steps.push((plan, took));
         }
         steps
@@ -111,6 +120,13 @@ impl<'a> Walk<'a> {
     /// # Panics
     /// When a tree has a size that was not recorded.
     pub fn step(&mut self, plan: &DraftPlan) -> Outcome<'a> {
+        let outcome = self.advance(plan);
+        self.lookup.settle();
+        outcome
+    }
+
+    /// The same, the lookup not settled.
+    fn advance(&mut self, plan: &DraftPlan) -> Outcome<'a> {
         let Trajectory {
             output,
             chain,
@@ -131,7 +147,7 @@ impl<'a> Walk<'a> {
         };
         let end = (self.said + accepted + 1).min(output.len());
         let tokens = &output[self.said..end];
-        self.lookup.extend(tokens);
+        self.lookup.append(tokens);
         self.said = end;
         Outcome {
             depth,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use volley_cache::{Cache, CacheSizes};
-use volley_speculate::policy::Policy;
+use volley_speculate::policy::{Policy, StepKind};
 
 use crate::Stop;
 use crate::drafting::DraftLimits;
@@ -59,6 +59,8 @@ pub(crate) struct Schedule {
     cache: Cache,
     pace: Pace,
     policy: Policy,
+    /// What the last step teaches about costs: kind, sequences, rows, milliseconds.
+    timed: Option<(StepKind, usize, usize, f64)>,
     arrivals: u64,
     waiting: BTreeMap<Turn, Submission>,
     /// In order of their turns.
@@ -75,6 +77,7 @@ impl Schedule {
             cache: Cache::new(limits.cache),
             pace: Pace::new(limits.max_itl),
             policy,
+            timed: None,
             limits,
             arrivals: 0,
             waiting: BTreeMap::new(),
@@ -86,8 +89,11 @@ impl Schedule {
 
     /// Does what no plan waits for.
     pub fn settle(&mut self) {
+        if let Some((kind, sequences, rows, ms)) = self.timed.take() {
+            self.policy.costs.take(kind, sequences, rows, ms);
+        }
         for running in &mut self.running {
-            running.drafter.settle();
+            running.drafter.settle(&mut self.policy);
         }
     }
 

@@ -54,7 +54,7 @@ impl Schedule {
         if let Some((kind, sequences)) = load.kind {
             let rows = outputs.updates.iter().map(|update| 1 + update.drafted);
             let ms = took.as_secs_f64() * 1e3;
-            self.policy.costs.take(kind, sequences, rows.sum(), ms);
+            self.timed = Some((kind, sequences, rows.sum(), ms));
         }
         if load.rows > 0 {
             self.shared.stats().count_gap(took, self.limits.max_itl);

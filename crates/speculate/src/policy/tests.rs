@@ -42,6 +42,7 @@ fn steps(policy: &mut Policy, accepted: usize, gain: usize, running: usize) -> V
             ..Outcome::default()
         };
         sequence.take(policy, &plan, &outcome);
+        sequence.settle(policy);
         plans.push(plan);
     }
     plans.split_off(100)
@@ -226,6 +227,7 @@ fn drafts_that_looked_dear_are_tried_again_by_the_next_sequences() {
             let ms = if kind == StepKind::Plain { 1.0 } else { 1.5 };
             policy.costs.take(kind, 1, 1 + plan.most_drafts(), ms);
             sequence.take(&mut policy, &plan, &outcome);
+            sequence.settle(&mut policy);
         }
     }
     assert!(drafted[..5].iter().all(|&depth| depth == 0), "{drafted:?}");
@@ -253,6 +255,7 @@ fn drafters(policy: &mut Policy, streams: &mut [SequencePolicy], right: usize) -
                 ..Outcome::default()
             };
             stream.take(policy, plan, &outcome);
+            stream.settle(policy);
         }
         let drafts = plans.iter().enumerate();
         let drafts = drafts.filter(|(_, plan)| plan.most_drafts() > 0);
@@ -315,6 +318,7 @@ fn streams_without_luck_try_one_by_one() {
                 ..Outcome::default()
             };
             stream.take(&mut policy, plan, &outcome);
+            stream.settle(&mut policy);
         }
     }
     assert!(most <= 1, "{most}");
@@ -326,4 +330,75 @@ fn an_engine_that_knows_nothing_tries_whole_chains() {
     let plan =
         SequencePolicy::default().plan(&mut policy(3.0, 1.5, 4.0), CHOICES, 1, &Lookup::default());
     assert!(matches!(plan, DraftPlan::Chain { depth: 9.. }), "{plan:?}");
+}
+
+/// Where steps are short, each is learned from while the next one runs.
+#[test]
+fn what_is_learned_a_step_later_comes_to_the_same() {
+    let run = |late: bool| {
+        let mut policy = policy(1.0, 0.5, 0.1);
+        let mut sequence = SequencePolicy::default();
+        let mut plans = Vec::new();
+        for _ in 0..60 {
+            let plan = sequence.plan(&mut policy, CHOICES, 1, &Lookup::default());
+            if late {
+                sequence.settle(&mut policy);
+            }
+            let depth = plan.most_drafts().min(15);
+            let outcome = Outcome {
+                depth,
+                accepted: 4.min(depth),
+                spine: 4.min(depth),
+                ..Outcome::default()
+            };
+            sequence.take(&mut policy, &plan, &outcome);
+            if !late {
+                sequence.settle(&mut policy);
+            }
+            plans.push(depth);
+        }
+        plans
+    };
+    let (soon, late) = (run(false), run(true));
+    assert_eq!(soon[40..], late[40..]);
+    assert!(soon[0] > 4 && soon[59] < soon[0], "{soon:?}");
+    // The second plan knows nothing of the first step yet.
+    assert_eq!((late[0], late[1]), (soon[0], soon[0]));
+    assert_ne!(soon[1], soon[0]);
+}
+
+/// A device prepares for every number of rows by itself, so there are few numbers of many.
+#[test]
+fn lookups_of_many_rows_have_multiples_of_four() {
+    let choices = Choices {
+        chain: 0,
+        lookup: 63,
+        ..CHOICES
+    };
+    for (left, drafts) in [
+        (5, 4),
+        (16, 15),
+        (17, 19),
+        (46, 47),
+        (48, 47),
+        (50, 51),
+        (90, 63),
+    ] {
+        let copied: Vec<u32> = (100..120 + left).collect();
+        let end = 119 + left;
+        let mut lookup = Lookup::ending_with(&[end]);
+        lookup.extend(&copied);
+        lookup.extend(&copied[..20]);
+        let mut policy = policy(20.0, 0.01, 1.0);
+        let DraftPlan::Given(drafted) =
+            SequencePolicy::default().plan(&mut policy, choices, 1, &lookup)
+        else {
+            panic!("{left}: no lookup");
+        };
+        // Behind the end there is nothing to be right.
+        let meant = drafted.len().min(left as usize);
+        assert_eq!(drafted[..meant], copied[20..20 + meant], "{left}");
+        assert!(drafted[meant..].iter().all(|&token| token == end), "{left}");
+        assert_eq!(drafted.len(), drafts, "{left}");
+    }
 }
