@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use clap::Args;
-use volley_model::inspect;
+use volley_model::{Kind, inspect};
 
 use crate::args::LoadFormat;
 use crate::demo;
 use crate::drafting::Source;
-use crate::error::Result;
-use crate::open;
+use crate::error::{Error, Result};
+use crate::{open, texts};
 
 /// `volley inspect`.
 #[derive(Args, Clone, Debug)]
@@ -21,10 +21,16 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
-/// Describes a checkpoint; for the demo both of the pair.
+/// Describes a checkpoint; for the demo both of the pair. One that could not be served, or loaded as a
+/// drafter, is a failure once it is described.
 pub fn run(args: &InspectArgs) -> Result<()> {
     let source = Source::of(&args.model, LoadFormat::Auto);
-    let mut inspections = vec![inspect(&open::target(&source)?)?];
+    let checkpoint = open::target(&source)?;
+    let mut inspections = vec![inspect(&checkpoint)?];
+    if inspections[0].kind == Kind::Target {
+        let problems = texts::problems(&checkpoint);
+        inspections[0].problems.extend(problems);
+    }
     if source == Source::Demo {
         inspections.push(inspect(&demo::drafter()?)?);
     }
@@ -37,5 +43,12 @@ pub fn run(args: &InspectArgs) -> Result<()> {
             writeln!(out, "{inspection}")?;
         }
     }
-    Ok(())
+    let problems: usize = inspections.iter().map(|i| i.problems.len()).sum();
+    match problems {
+        0 => Ok(()),
+        1 => Err(Error::Failed("1 problem: it cannot be loaded".into())),
+        many => Err(Error::Failed(format!(
+            "{many} problems: it cannot be loaded"
+        ))),
+    }
 }

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use volley_engine::{DeviceKind, Engine, EngineOptions, RepetitionRule, Sources, Speculation};
 use volley_model::{Checkpoint, DrafterConfig, TargetConfig};
-use volley_protocol::template::ChatTemplate;
-use volley_server::{Controls, ServedModel, Tokenizer};
+use volley_server::{Controls, ServedModel};
 use volley_speculate::Method;
 
 use crate::args::{Device, ModelArgs};
@@ -14,7 +13,7 @@ use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
 use crate::open::{self, default_name, place};
 use crate::terminal::say;
-use crate::texts::{defaults, required, template_source};
+use crate::texts;
 
 /// Longest context that is planned without being asked for, in tokens.
 const DEFAULT_MAX_MODEL_LEN: usize = 32_768;
@@ -77,16 +76,19 @@ fn load_with(
     let source = Source::of(&args.model, args.load_format);
     let target = open::target(&source)?;
     let config = TargetConfig::read(&target)?;
-    let tokenizer = Tokenizer::from_json(required(&target, "tokenizer.json")?.as_bytes())?;
-    let template = ChatTemplate::new(template_source(&target)?)
-        .map_err(|error| volley_server::Error::Template(error.to_string()))?;
-    let (defaults, origin) = defaults(&args.generation_config, &target)?;
+    let tokenizer = texts::tokenizer(&target)?;
+    let template = texts::template(args.chat_template.as_deref(), &target)?;
+    let (defaults, origin) = texts::defaults(&args.generation_config, &target)?;
     let mut facts = vec![("model", target_fact(&source, &config))];
     if let Source::Card(card) = source {
         let guesses = card.guesses().into_iter().map(|guess| ("guessed", guess));
         facts.extend(guesses);
         let tokenizer = "tokenizer and chat template are the demo model's, text is noise";
         facts.push(("notice", tokenizer.to_string()));
+    }
+    if let Some(named) = &args.chat_template {
+        let first = named.lines().next().unwrap_or_default();
+        facts.push(("template", first.chars().take(100).collect()));
     }
     facts.extend(device_fact(args.device));
     let (drafter, speculation) = speculation(drafting, &config, &mut facts)?;

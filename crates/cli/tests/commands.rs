@@ -109,6 +109,62 @@ fn inspect_describes_the_demo() {
     }
 }
 
+/// What could be served ends with status 0, what could not with 1 once it is described.
+#[test]
+fn inspect_fails_where_serve_would() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let demo = format!("{root}/models/demo/target");
+    let fixture = format!("{root}/crates/model/tests/golden/target");
+    // A copy of the demo model with one of its texts changed, or left out.
+    let copy = |file: &str, text: Option<&str>| {
+        let folder = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(&demo).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() != file {
+                std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name()))
+                    .unwrap();
+            } else if let Some(text) = text {
+                std::fs::write(folder.path().join(file), text).unwrap();
+            }
+        }
+        folder
+    };
+    let no_tokenizer = copy("tokenizer.json", None);
+    let bad_template = copy("chat_template.jinja", Some("{% if %}"));
+    let bad_defaults = copy("generation_config.json", Some("{"));
+    let bad_config = copy("config.json", Some("{}"));
+    let place = |folder: &tempfile::TempDir| folder.path().to_str().unwrap().to_owned();
+    for (path, problem) in [
+        (demo.clone(), None),
+        (format!("{root}/models/demo/drafter"), None),
+        (
+            format!("{root}/models/demo/drafter/model.safetensors"),
+            None,
+        ),
+        (fixture, Some("tokenizer.json: missing")),
+        (place(&no_tokenizer), Some("tokenizer.json: missing")),
+        (place(&bad_template), Some("chat template: ")),
+        (place(&bad_defaults), Some("generation_config.json: ")),
+        (place(&bad_config), Some("config.json: ")),
+    ] {
+        for flags in [&["--json"][..], &[]] {
+            let output = volley(&[&["inspect", &*path], flags].concat(), "");
+            let (report, told) = (text(&output.stdout), text(&output.stderr));
+            let status = output.status.code();
+            match problem {
+                None => assert_eq!(status, Some(0), "{path}: {report}"),
+                Some(problem) => {
+                    assert_eq!(status, Some(1), "{path}: {report}");
+                    assert!(report.contains(problem), "{path}: {report}");
+                    assert!(told.contains("cannot be loaded"), "{path}: {told}");
+                    let served = volley(&["serve", &*path, "--port", "0"], "");
+                    assert_eq!(served.status.code(), Some(1), "{path}");
+                }
+            }
+        }
+    }
+}
+
 /// Twice 48 GB hold the 27B and its drafter, once does not.
 #[test]
 fn plan_says_what_fits_without_a_gpu() {
@@ -223,6 +279,32 @@ fn ways_to_draft_are_compared() {
     assert!((steps("seeded tree 22") - length("ddtree:22")).abs() < 1e-9);
 }
 
+/// vLLM's flag: a file of a template, or the template itself.
+#[test]
+fn a_chat_template_may_be_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain.jinja");
+    let template = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n<think>\n\n</think>{{ '\n\n' }}";
+    std::fs::write(&file, template).unwrap();
+    let question = [
+        "generate",
+        "--prompt",
+        "What is 17 + 25?",
+        "--chat",
+        "--temperature",
+        "0",
+        "--json",
+    ];
+    let ask = |flags: &[&str]| json_of(&[&question[..], flags].concat());
+    let own = ask(&[]);
+    assert_ne!(own["reasoning_content"], "", "{own}");
+    for named in [file.to_str().unwrap(), template] {
+        let answer = ask(&["--chat-template", named]);
+        assert_eq!(answer["reasoning_content"], "", "{answer}");
+        assert!(answer["content"].as_str().unwrap().contains("42"));
+    }
+}
+
 #[test]
 fn answers_that_do_not_get_beyond_thoughts_are_told() {
     let flags = ["generate", "--prompt", "What is 17 + 25?", "--chat"];
@@ -246,6 +328,16 @@ fn wrong_arguments_end_with_2_and_one_line() {
             "between 0 and 2",
         ),
         (&["inspect", "/no/such"], "/no/such"),
+        (&["serve", "--chat-template", "/no/such"], "/no/such"),
+        (
+            &["serve", "--chat-template", "{% if %}"],
+            "--chat-template: ",
+        ),
+        // It compiles, and answers nobody.
+        (
+            &["serve", "--chat-template", "{{ strange(messages) }}"],
+            "strange",
+        ),
         (&["plan", "--gpu-memory-mib", "0"], "--gpu-memory-mib"),
         // Long work ends in a file: that it can be written is asked before.
         (

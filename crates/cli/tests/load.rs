@@ -40,6 +40,87 @@ fn sixteen_at_once_are_all_answered_alike() {
     });
 }
 
+/// `volley bench serve` against a server: what it counts is what the server counts.
+#[test]
+fn the_benchmark_of_a_server_counts_what_it_did() {
+    let server = Server::start(&["--api-key", "sk-secret", "--open-metrics"]);
+    let folder = tempfile::tempdir().unwrap();
+    let (chats, record) = (folder.path().join("chats"), folder.path().join("record"));
+    let chat = |text: &str| json!({"kind": "x", "messages": [{"role": "user", "content": text}]});
+    let lines = [chat("What is 17 + 25?"), chat("What is 347 + 58?")];
+    std::fs::write(&chats, format!("{}\n{}\n", lines[0], lines[1])).unwrap();
+    let bench = |url: &str, flags: &[&str]| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_volley"))
+            .args(["bench", "serve", chats.to_str().unwrap(), "--url", url])
+            .args(["--max-tokens", "20", "--json", record.to_str().unwrap()])
+            .args(flags)
+            .output()
+            .unwrap()
+    };
+    let url = format!("http://{}/v1/", server.address);
+    let key = ["--api-key", "sk-secret"];
+    let load = ["--concurrency", "1,3", "--requests", "5", "--rate", "50"];
+    let output = bench(&url, &[&key[..], &load].concat());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("5 requests in"), "{said}");
+    assert!(said.contains("volley-demo), 3 at a time"), "{said}");
+
+    let written = std::fs::read_to_string(&record).unwrap();
+    assert!(!written.contains("sk-secret"), "{written}");
+    let written: Value = serde_json::from_str(&written).unwrap();
+    let command = written["command"].as_str().unwrap();
+    assert!(command.starts_with("volley bench serve "), "{command}");
+    assert!(written["machine"].is_object() && written.get("commit").is_some());
+    let rows = written["rows"].as_array().unwrap();
+    let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b;
+    let mut prompt_tokens = 0.0;
+    for (row, concurrency) in rows.iter().zip([1, 3]) {
+        let number = |name: &str| number(row, name);
+        assert_eq!(row["url"], json!(url));
+        assert_eq!(row["model"], "volley-demo");
+        assert_eq!(row["concurrency"], concurrency);
+        assert_eq!((&row["requests"], &row["failed"]), (&json!(5), &json!(0)));
+        assert_eq!(row["completion_tokens"], 5 * 20);
+        let seconds = number("seconds");
+        // The fifth request may start after 4 / 50 s.
+        assert!(seconds >= 0.08, "{seconds}");
+        assert!(near(number("output_tokens_per_s"), 100.0 / seconds));
+        assert!(near(number("requests_per_s"), 5.0 / seconds));
+        for name in ["first_token_ms", "between_events_ms", "ms_per_token"] {
+            let (half, most) = (
+                number(&format!("{name}_p50")),
+                number(&format!("{name}_p99")),
+            );
+            assert!(0.0 < half && half <= most && most < seconds * 1e3, "{row}");
+        }
+        // Steps of several tokens are one event.
+        assert!(number("ms_per_token_p50") < number("between_events_ms_p99"));
+        prompt_tokens += number("prompt_tokens");
+    }
+    assert_eq!(rows.len(), 2);
+    let served = server.metric("vllm:request_prompt_tokens_sum");
+    assert_eq!(served, prompt_tokens);
+    assert_eq!(server.metric("vllm:generation_tokens_total"), 200.0);
+
+    // Failures are counted and told.
+    let named = ["--served-model-name", "volley-demo"];
+    let refused = bench(&url, &[&["--api-key", "sk-wrong"][..], &named].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("2 of 2 requests failed"), "{told}");
+    assert!(told.contains("401"), "{told}");
+    let written = std::fs::read_to_string(&record).unwrap();
+    let written: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(written["rows"][0]["failed"], 2);
+    for url in ["http://127.0.0.1:9/v1", &url] {
+        let lost = bench(url, &[]);
+        assert_eq!(lost.status.code(), Some(1), "{url}");
+    }
+}
+
 #[test]
 fn a_client_that_leaves_frees_the_engine() {
     let server = Server::start(&["--max-model-len", "1024"]);

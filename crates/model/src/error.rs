@@ -111,6 +111,14 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+    /// A field of a drafter's config that is missing and that its target would tell.
+    #[error("{file}: {field} is missing and cannot be inferred without the target")]
+    NeedsTarget {
+        /// File name.
+        file: String,
+        /// Path of the field.
+        field: String,
+    },
     /// A valid checkpoint of a kind that this crate does not compute.
     #[error("{file}: {what} is not supported: {why}")]
     Unsupported {

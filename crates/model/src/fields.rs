@@ -58,6 +58,14 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// `key` is missing, and the target would tell it.
+    pub(crate) fn needs_target(&self, key: &str) -> Error {
+        Error::NeedsTarget {
+            file: self.file.to_string(),
+            field: self.name(key),
+        }
+    }
+
     /// The refusal of `key` with its value.
     pub(crate) fn unsupported(&self, key: &str, why: &str) -> Error {
         let value = self.get(key).map_or("null".to_string(), shorten);

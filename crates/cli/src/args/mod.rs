@@ -41,7 +41,7 @@ pub enum Command {
     /// Say what a checkpoint is: architecture, sizes, tensors, memory.
     Inspect(InspectArgs),
     /// Say what a model takes of the memory of GPUs, and how many sequences fit.
-    Plan(PlanArgs),
+    Plan(Box<PlanArgs>),
     /// Play a recorded output of a model through the server's parsers and writers.
     Replay(ReplayArgs),
     /// Measure, with a record to keep.

@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
         let theta = match (nested, self.root.opt_f64("rope_theta")?, self.target) {
             (Some(theta), _, _) | (None, Some(theta), _) => theta,
             (None, None, Some(target)) => self.guess("rope_theta", target.rope.theta),
-            (None, None, None) => return Err(self.root.error("rope_theta", "is missing")),
+            (None, None, None) => return Err(self.root.needs_target("rope_theta")),
         };
         let positions = self.root.opt_size("max_position_embeddings")?;
         let scaling = scaling.or(parameters);
@@ -257,6 +257,7 @@ impl<'a> Reader<'a> {
         let told = self.target.and_then(|target| target.audio_start);
         match known.map(|(_, id)| *id).or(told) {
             Some(id) => Ok(self.guess("mask_token_id", id)),
+            None if self.target.is_none() => Err(self.nested.needs_target("mask_token_id")),
             None => {
                 let message = "is missing, and the target's tokenizer has no <|audio_start|>";
                 Err(self.nested.error("mask_token_id", message))
@@ -294,8 +295,11 @@ impl<'a> Reader<'a> {
                     Some(layers) if layers >= 4 && taps > 0 => {
                         Ok(self.guess(key, target_layer_ids(layers, taps)))
                     }
-                    _ => {
-                        let message = "is missing and cannot be inferred without the target";
+                    None => Err(self.nested.needs_target(key)),
+                    Some(layers) => {
+                        let message = format!(
+                            "is missing and cannot be inferred from {taps} taps of {layers} layers"
+                        );
                         Err(self.nested.error(key, message))
                     }
                 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::checkpoint::Checkpoint;
 use crate::manifest::{self, Part, Spec, Split};
 use crate::weights::{Weights, drafter_name, target_name};
-use crate::{DrafterConfig, DrafterShapes, Result, Shard, TargetConfig};
+use crate::{DrafterConfig, DrafterShapes, Error, Result, Shard, TargetConfig};
 
 /// Rank counts whose memory is shown.
 const RANKS: [usize; 2] = [1, 2];
@@ -38,6 +38,8 @@ pub struct Inspection {
     pub vision_tensors: usize,
     /// Why it cannot be loaded: empty for a good checkpoint.
     pub problems: Vec<String>,
+    /// What is odd about it, and keeps nobody from loading it.
+    pub notes: Vec<String>,
     /// Memory by number of ranks.
     pub memory: Vec<Memory>,
 }
@@ -95,6 +97,7 @@ pub fn inspect(checkpoint: &Checkpoint) -> Result<Inspection> {
         total_parameters: 0,
         vision_tensors: 0,
         problems: Vec::new(),
+        notes: Vec::new(),
         memory: Vec::new(),
     };
     for tensor in checkpoint.tensors() {
@@ -136,7 +139,9 @@ impl Inspection {
         if has_mtp {
             specs.extend(manifest::mtp(&config));
         } else if config.mtp_layers > 0 {
-            self.note("config.json announces an MTP head, no file holds it".to_string());
+            let note =
+                "config.json announces an MTP head, no file holds it: it cannot draft by mtp";
+            self.notes.push(note.to_string());
         }
         self.add_tensors(&weights, &specs);
         for ranks in RANKS {
@@ -162,7 +167,10 @@ impl Inspection {
         let (shapes, config) = match DrafterConfig::read(checkpoint, None) {
             Ok(config) => (config.shapes, Some(config)),
             Err(error) => {
-                self.give_up(error)?;
+                match error {
+                    Error::NeedsTarget { .. } => self.notes.push(error.to_string()),
+                    error => self.give_up(error)?,
+                }
                 match DrafterShapes::of(checkpoint) {
                     Ok(shapes) => (shapes, None),
                     Err(error) => return self.give_up(error),
@@ -187,14 +195,11 @@ impl Inspection {
         Ok(())
     }
 
-    fn note(&mut self, problem: String) {
+    fn give_up(&mut self, error: Error) -> Result<()> {
+        let problem = error.to_string();
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
-    }
-
-    fn give_up(&mut self, error: crate::Error) -> Result<()> {
-        self.note(error.to_string());
         Ok(())
     }
 

@@ -42,13 +42,17 @@ impl fmt::Display for Inspection {
                 bytes => writeln!(f, ", {} per sequence", size(bytes))?,
             }
         }
-        if self.problems.is_empty() {
-            return writeln!(f, "\nall tensors are there and fit the config");
+        match self.problems.len() {
+            0 => writeln!(f, "\nall tensors are there and fit the config")?,
+            1 => writeln!(f, "\n1 problem")?,
+            many => writeln!(f, "\n{many} problems")?,
         }
-        writeln!(f, "\n{} problems", self.problems.len())?;
-        self.problems
-            .iter()
-            .try_for_each(|problem| writeln!(f, "  {problem}"))
+        let problems = self.problems.iter();
+        problems
+            .clone()
+            .try_for_each(|problem| writeln!(f, "  {problem}"))?;
+        let mut notes = self.notes.iter();
+        notes.try_for_each(|note| writeln!(f, "  note: {note}"))
     }
 }
 
