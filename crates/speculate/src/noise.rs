@@ -97,6 +97,39 @@ mod tests {
         assert!(chi_square < 27.9, "{chi_square}");
     }
 
+    /// Pairs of values whose addresses differ in one thing fill the unit square.
+    #[test]
+    fn neighbours_are_independent() {
+        let value =
+            |seed, position, stream, token| Noise::new(seed, position, stream).uniform(token);
+        let (token, accept, residual) = (Stream::Token, Stream::Accept, Stream::Residual);
+        let streams = [(token, accept), (token, residual), (accept, residual)];
+        for (what, of) in [
+            ("seeds", (1, 0, 0)),
+            ("positions", (0, 1, 0)),
+            ("tokens", (0, 0, 1)),
+            ("streams", (0, 0, 0)),
+        ] {
+            for (first, second) in streams {
+                let second = if what == "streams" { second } else { first };
+                let mut bins = [[0; 10]; 10];
+                for seed in 0..20_000 {
+                    let a = value(seed, 5, first, 3);
+                    let b = value(seed + of.0, 5 + of.1, second, 3 + of.2);
+                    bins[(a * 10.0) as usize][(b * 10.0) as usize] += 1;
+                }
+                let chi_square: f64 = bins
+                    .concat()
+                    .iter()
+                    .map(|&count| (f64::from(count) - 200.0).powi(2) / 200.0)
+                    .sum();
+                // 99 degrees of freedom: the 0.1 % points on both sides.
+                println!("{what} {first:?} {second:?}: {chi_square:.1}");
+                assert!((60.6..149.4).contains(&chi_square), "{what}: {chi_square}");
+            }
+        }
+    }
+
     /// The numbers are part of the contract: a seed gives the same text on every machine. They were
     /// worked out apart from the generator, from the definition of ChaCha with eight rounds.
     #[test]
