@@ -53,7 +53,8 @@ pub(crate) fn calibrate(
         };
         // Every step may be accepted whole.
         let once: usize = steps.iter().map(|step| step.rows).sum();
-        let most_tokens = prompt + once + layout.scheduler.draft_rows;
+        let again = steps.iter().map(|step| step.rows).max().unwrap_or(0);
+        let most_tokens = prompt + once + again + layout.scheduler.draft_rows;
         let blocks = most_tokens.div_ceil(block_size);
         let fits = texts * blocks <= layout.target.blocks
             && texts * prompt <= layout.target.max_rows
@@ -151,7 +152,13 @@ fn time(
             break;
         }
         trial.enter(prompt, layout.scheduler.drafts.method)?;
+        let mut kind = StepKind::Plain;
         for (step, times) in steps.iter().zip(&mut times) {
+            // The first block behind copies takes these in, too.
+            if kind == StepKind::Plain && step.kind != kind {
+                trial.decode(&step.draft)?;
+            }
+            kind = step.kind;
             let ms = trial.decode(&step.draft)?;
             if round >= WARM {
                 times.push(ms);

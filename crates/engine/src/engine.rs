@@ -188,7 +188,10 @@ pub(crate) fn load<O: Ops + 'static>(
     let dflash = match (&layout.drafter, &sources.drafter) {
         (Some(drafter), Some(checkpoint)) => {
             let drafter = Drafter::load(&ops, checkpoint, target.config(), drafter.limits)?;
-            Some(DflashProposer::new(drafter, sampling, slots))
+            let rows = layout.target.verify_rows / layout.scheduler.cache.sequences;
+            let reused = layout.scheduler.cache.checkpoints > 0;
+            let dflash = DflashProposer::new(&ops, drafter, sampling, slots, rows, reused)?;
+            Some(dflash)
         }
         _ => None,
     };

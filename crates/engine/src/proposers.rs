@@ -1,6 +1,7 @@
 //! Sources of drafts that look at the target of a rank.
 
 mod drafters;
+mod later;
 mod mtp;
 
 use volley_model::{Drafter, Target};
@@ -11,6 +12,7 @@ use volley_speculate::{
 };
 
 pub(crate) use drafters::Drafters;
+use later::Later;
 pub(crate) use mtp::MtpProposer;
 
 use crate::EngineError;
@@ -42,13 +44,22 @@ fn check_context(slot: usize, context: usize, committed: usize) -> Result<(), En
 }
 
 /// Block diffusion: one pass of the drafter gives the whole block, of which a
-/// chain or a tree is made.
+/// chain or a tree is made. While a sequence copies, its tokens are kept until a block is wanted.
 pub(crate) struct DflashProposer<O: Ops> {
     drafter: Drafter<O>,
     sampling: Sampling,
-    /// Committed tokens per slot in the drafter's cache; none where the sequence has no use for it.
+    /// Committed tokens per slot, in the drafter's cache or kept for it; none where the sequence has no use
+    /// for it.
     contexts: Vec<Option<usize>>,
+    /// Slots whose last step verified a copy.
+    copies: Vec<bool>,
+    later: Later<O>,
+    /// Whether others go on with what a sequence that has ended has computed.
+    reused: bool,
 }
+
+/// Steps of copies that are kept.
+const KEPT_STEPS: usize = 8;
 
 /// Blocks of the sequences that want one.
 struct Blocks {
@@ -84,13 +95,39 @@ impl Blocks {
 }
 
 impl<O: Ops> DflashProposer<O> {
-    /// A proposer for sequences in `slots` slots.
-    pub(crate) fn new(drafter: Drafter<O>, sampling: Sampling, slots: usize) -> Self {
-        Self {
+    /// A proposer for sequences in `slots` slots, of which a step verifies at most `rows` rows each.
+    pub(crate) fn new(
+        ops: &O,
+        drafter: Drafter<O>,
+        sampling: Sampling,
+        slots: usize,
+        rows: usize,
+        reused: bool,
+    ) -> Result<Self, EngineError> {
+        let shapes = drafter.config().shapes;
+        let width = shapes.taps * shapes.hidden_size;
+        Ok(Self {
+            later: Later::new(ops, KEPT_STEPS, rows, width)?,
             drafter,
             sampling,
             contexts: vec![None; slots],
+            copies: vec![false; slots],
+            reused,
+        })
+    }
+
+    /// Takes in what was kept of a slot.
+    fn catch_up(&mut self, rank: &TargetRank<O>, slot: usize) -> Result<(), EngineError> {
+        while let Some(kept) = self.later.take(slot) {
+            let rows: Vec<u32> = (0..kept.segment.rows.len() as u32).collect();
+            let batch = Batch {
+                segments: vec![kept.segment.clone()],
+            };
+            let taken = self.drafter.append(&rank.ops, &kept.taps, &rows, &batch);
+            self.later.give_back(kept);
+            taken?;
         }
+        Ok(())
     }
 
     /// Chains of tokens that the device draws and keeps.
@@ -228,17 +265,22 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
             None | Some(Method::Dflash | Method::Ddtree | Method::Auto) => true,
             Some(Method::None | Method::Ngram | Method::Mtp) => false,
         };
+        self.later.forget(slot);
         self.contexts[slot] = used.then_some(0);
+        self.copies[slot] = false;
         Ok(())
     }
 
     fn copy_slot(
         &mut self,
-        _: &mut TargetRank<O>,
+        rank: &mut TargetRank<O>,
         from: usize,
         to: usize,
     ) -> Result<(), EngineError> {
+        self.catch_up(rank, from)?;
+        self.later.forget(to);
         self.contexts[to] = self.contexts[from];
+        self.copies[to] = false;
         Ok(())
     }
 
@@ -259,27 +301,47 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
     ) -> Result<(), EngineError> {
         let mut rows = Vec::new();
         let mut batch = Batch::default();
+        let rank = &*rank;
+        let TargetRank { ops, target, .. } = rank;
         for (segment, kept) in rank.batch.segments.iter().zip(keep) {
-            let Some(context) = &mut self.contexts[segment.slot] else {
+            let slot = segment.slot;
+            let Some(context) = self.contexts[slot] else {
                 continue;
             };
-            check_context(segment.slot, *context, segment.past)?;
-            let first = rows.len();
-            rows.extend(kept.iter().map(|row| segment.rows.start as u32 + row));
-            batch.segments.push(Segment {
-                rows: first..rows.len(),
-                slot: segment.slot,
-                past: *context,
+            check_context(slot, context, segment.past)?;
+            self.contexts[slot] = Some(context + kept.len());
+            let row = |row: &u32| segment.rows.start as u32 + row;
+            let own = |rows| Segment {
+                rows,
+                slot,
+                past: context,
                 blocks: segment.blocks.clone(),
                 parents: None,
-            });
-            *context += kept.len();
+            };
+            if self.copies[slot] && kept.len() == segment.rows.len() {
+                let rows: Vec<u32> = kept.iter().map(row).collect();
+                let segment = own(0..rows.len());
+                if self.later.keep(ops, target.taps(), &rows, segment)? {
+                    continue;
+                }
+            }
+            self.catch_up(rank, slot)?;
+            let first = rows.len();
+            rows.extend(kept.iter().map(row));
+            batch.segments.push(own(first..rows.len()));
         }
         if rows.is_empty() {
             return Ok(());
         }
-        let taps = rank.target.taps();
-        Ok(self.drafter.append(&rank.ops, taps, &rows, &batch)?)
+        Ok(self.drafter.append(ops, target.taps(), &rows, &batch)?)
+    }
+
+    fn finish(&mut self, rank: &mut TargetRank<O>, slot: usize) -> Result<(), EngineError> {
+        if self.reused {
+            return self.catch_up(rank, slot);
+        }
+        self.later.forget(slot);
+        Ok(())
     }
 
     /// The drafter always runs its full block, as it was trained; the plan bounds
@@ -292,6 +354,12 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         rank: &mut TargetRank<O>,
         sequences: &mut [Drafting<'_>],
     ) -> Result<Vec<Proposal>, EngineError> {
+        for d in sequences.iter() {
+            self.copies[d.slot] = matches!(d.plan, DraftPlan::Given(_));
+            if wants_block(d) {
+                self.catch_up(rank, d.slot)?;
+            }
+        }
         let Some(blocks) = Blocks::of(sequences, self.drafter.config().block_size) else {
             return Ok(vec![Proposal::default(); sequences.len()]);
         };

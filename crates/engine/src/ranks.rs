@@ -287,14 +287,15 @@ fn serve<O: Ops>(
         }
     };
     let mut alive = send(Reply::Loaded(Ok(())));
+    let mut settled = Ok(());
     while alive {
         let Ok(plan) = receive(&plans, waiting, None) else {
             return;
         };
         let (begun, idle) = (Instant::now(), worker.idle());
         // What a panic leaves half done is dropped with the sequences of the step, as after an error.
-        let outputs = catch_unwind(AssertUnwindSafe(|| worker.step(&plan)));
-        let outputs = outputs.unwrap_or_else(|panic| Err(EngineError::Panicked(panic_text(panic))));
+        let before = std::mem::replace(&mut settled, Ok(()));
+        let outputs = before.and_then(|()| caught(|| worker.step(&plan)));
         if let Err(error) = &outputs
             && !error.is_rank_lost()
             && let Err(silence) = worker.probe()
@@ -306,7 +307,14 @@ fn serve<O: Ops>(
         }
         let idle = worker.idle() - idle;
         alive = send(Reply::Step(Timing { begun, idle }, outputs));
+        settled = caught(|| worker.settle());
     }
+}
+
+/// A panic as an error.
+fn caught<T>(run: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
+    let outcome = catch_unwind(AssertUnwindSafe(run));
+    outcome.unwrap_or_else(|panic| Err(EngineError::Panicked(panic_text(panic))))
 }
 
 /// What a panic said.

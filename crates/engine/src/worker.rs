@@ -20,6 +20,8 @@ pub(crate) struct RankWorker<O: Ops> {
     sampling: Sampling,
     /// By slot. A step takes out those that it works on; after an error they are gone.
     sequences: Vec<Option<Sequence>>,
+    /// Slots whose sequences have ended since the last [`RankWorker::settle`].
+    ended: Vec<usize>,
 }
 
 impl<O: Ops> RankWorker<O> {
@@ -34,6 +36,7 @@ impl<O: Ops> RankWorker<O> {
             proposer,
             sampling,
             sequences: (0..slots).map(|_| None).collect(),
+            ended: Vec::new(),
         }
     }
 
@@ -42,8 +45,17 @@ impl<O: Ops> RankWorker<O> {
         self.rank.ops.idle()
     }
 
+    /// Does what the outputs of a step need not wait for, but the next step must.
+    pub(crate) fn settle(&mut self) -> Result<(), EngineError> {
+        while let Some(slot) = self.ended.pop() {
+            self.proposer.finish(&mut self.rank, slot)?;
+        }
+        Ok(())
+    }
+
     /// Runs a plan. After an error its sequences have to be entered again.
     pub(crate) fn step(&mut self, plan: &StepPlan) -> Result<StepOutputs, EngineError> {
+        self.settle()?;
         for entry in &plan.enter {
             self.enter(entry)?;
         }
@@ -279,6 +291,9 @@ impl<O: Ops> RankWorker<O> {
             update.committed = kept.len();
             sequence.committed += kept.len();
             let slot = sequence.slot;
+            if update.stop.is_some() {
+                self.ended.push(slot);
+            }
             match self.proposer.context(slot) {
                 Some(context) if context != sequence.committed => {
                     return Err(EngineError::DraftContext {

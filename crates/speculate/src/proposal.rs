@@ -121,6 +121,12 @@ pub trait Proposer<T: ?Sized> {
         next: &[u32],
     ) -> Result<(), Self::Error>;
 
+    /// The sequence in `slot` has ended: what is known of it may still be copied, and no step follows.
+    fn finish(&mut self, target: &mut T, slot: usize) -> Result<(), Self::Error> {
+        let _ = (target, slot);
+        Ok(())
+    }
+
     /// A proposal for each sequence, as its plan wants it.
     fn propose(
         &mut self,

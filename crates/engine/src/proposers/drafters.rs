@@ -74,6 +74,13 @@ impl<O: Ops> Proposer<TargetRank<O>> for Drafters<O> {
         }
     }
 
+    fn finish(&mut self, rank: &mut TargetRank<O>, slot: usize) -> Result<(), EngineError> {
+        match &mut self.dflash {
+            Some(dflash) => dflash.finish(rank, slot),
+            None => Ok(()),
+        }
+    }
+
     fn propose(
         &mut self,
         rank: &mut TargetRank<O>,
