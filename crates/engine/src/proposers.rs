@@ -298,18 +298,22 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         rank: &mut TargetRank<O>,
         keep: &[Vec<u32>],
         _: &[u32],
+        ends: &[bool],
     ) -> Result<(), EngineError> {
         let mut rows = Vec::new();
         let mut batch = Batch::default();
         let rank = &*rank;
         let TargetRank { ops, target, .. } = rank;
-        for (segment, kept) in rank.batch.segments.iter().zip(keep) {
+        for ((segment, kept), &ends) in rank.batch.segments.iter().zip(keep).zip(ends) {
             let slot = segment.slot;
             let Some(context) = self.contexts[slot] else {
                 continue;
             };
             check_context(slot, context, segment.past)?;
             self.contexts[slot] = Some(context + kept.len());
+            if ends && !self.reused {
+                continue;
+            }
             let row = |row: &u32| segment.rows.start as u32 + row;
             let own = |rows| Segment {
                 rows,
@@ -318,7 +322,9 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
                 blocks: segment.blocks.clone(),
                 parents: None,
             };
-            if self.copies[slot] && kept.len() == segment.rows.len() {
+            // No block is wanted behind a copy that goes on, nor behind an end.
+            let goes_on = self.copies[slot] && kept.len() == segment.rows.len();
+            if (goes_on || ends) && kept.len() <= self.later.rows() {
                 let rows: Vec<u32> = kept.iter().map(row).collect();
                 let segment = own(0..rows.len());
                 if self.later.keep(ops, target.taps(), &rows, segment)? {

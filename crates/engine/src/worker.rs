@@ -286,7 +286,8 @@ impl<O: Ops> RankWorker<O> {
         let next: Vec<u32> = kept
             .map(|(sequence, kept)| sequence.after(kept.len()))
             .collect();
-        self.proposer.observe(&mut self.rank, keep, &next)?;
+        let ends: Vec<bool> = updates.iter().map(|update| update.stop.is_some()).collect();
+        self.proposer.observe(&mut self.rank, keep, &next, &ends)?;
         for ((mut sequence, kept), update) in sequences.into_iter().zip(keep).zip(updates) {
             update.committed = kept.len();
             sequence.committed += kept.len();

@@ -113,12 +113,14 @@ pub trait Proposer<T: ?Sized> {
     fn copy_block(&mut self, target: &mut T, from: u32, to: u32) -> Result<(), Self::Error>;
 
     /// Takes in the committed rows of the target's last pass: for each of its segments the kept
-    /// rows as indices within the segment, in path order, and the token that follows the last.
+    /// rows as indices within the segment, in path order, the token that follows the last, and whether
+    /// its sequence ends with the pass, so that [`Proposer::finish`] follows.
     fn observe(
         &mut self,
         target: &mut T,
         keep: &[Vec<u32>],
         next: &[u32],
+        ends: &[bool],
     ) -> Result<(), Self::Error>;
 
     /// The sequence in `slot` has ended: what is known of it may still be copied, and no step follows.

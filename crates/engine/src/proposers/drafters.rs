@@ -64,12 +64,13 @@ impl<O: Ops> Proposer<TargetRank<O>> for Drafters<O> {
         rank: &mut TargetRank<O>,
         keep: &[Vec<u32>],
         next: &[u32],
+        ends: &[bool],
     ) -> Result<(), EngineError> {
         if let Some(dflash) = &mut self.dflash {
-            dflash.observe(rank, keep, next)?;
+            dflash.observe(rank, keep, next, ends)?;
         }
         match &mut self.mtp {
-            Some(mtp) => mtp.observe(rank, keep, next),
+            Some(mtp) => mtp.observe(rank, keep, next, ends),
             None => Ok(()),
         }
     }

@@ -3,8 +3,9 @@ use volley_ops::{Dtype, Ops, Segment};
 use crate::EngineError;
 
 /// Committed rows that a drafter takes in later: those of copies that were right, behind which the next
-/// step goes on copying. Their taps are kept in buffers of one step's rows.
+/// step goes on copying, and the last ones of an answer. Their taps are kept in buffers of one step's rows.
 pub(super) struct Later<O: Ops> {
+    rows: usize,
     free: Vec<O::Buf>,
     kept: Vec<Kept<O>>,
 }
@@ -27,9 +28,15 @@ impl<O: Ops> Later<O> {
     ) -> Result<Self, EngineError> {
         let buffers = (0..steps).map(|_| ops.alloc(rows, width, Dtype::Activation));
         Ok(Self {
+            rows,
             free: buffers.collect::<Result<_, _>>()?,
             kept: Vec::new(),
         })
+    }
+
+    /// Most rows of a step.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
     }
 
     /// Keeps rows of `taps` as those of a segment. False if there is no room.

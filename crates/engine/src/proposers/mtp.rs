@@ -96,6 +96,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for MtpProposer<O> {
         rank: &mut TargetRank<O>,
         keep: &[Vec<u32>],
         next: &[u32],
+        _: &[bool],
     ) -> Result<(), EngineError> {
         let (mut ids, mut rows) = (Vec::new(), Vec::new());
         let mut batch = Batch::default();

@@ -24,6 +24,11 @@ const SLOTS: usize = 2;
 const BLOCKS: u32 = 10;
 
 fn worker() -> RankWorker<CandleOps> {
+    worker_with(32)
+}
+
+/// With so many kept prefixes.
+fn worker_with(checkpoints: usize) -> RankWorker<CandleOps> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden");
     let open = |name| Checkpoint::open(&golden.join(name)).unwrap();
     let sources = Sources {
@@ -33,6 +38,7 @@ fn worker() -> RankWorker<CandleOps> {
     let options = EngineOptions {
         max_model_len: Some(288),
         max_running: SLOTS,
+        checkpoints,
         speculation: Speculation {
             max_drafts: 15,
             mtp: true,
@@ -252,6 +258,27 @@ fn what_was_copied_is_there_when_a_block_is_wanted() {
     }
 }
 
+/// What nobody goes on with is not taken in, and the next sequence of the slot does not miss it.
+#[test]
+fn what_was_said_last_is_of_no_use_without_a_prefix_cache() {
+    let mut worker = worker_with(0);
+    let (mut first, mut drafts) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let mut plan = enter(0, &[7, 8, 9]);
+        plan.enter[0].request.as_mut().unwrap().max_tokens = 4;
+        first.push(step(&mut worker, plan).tokens);
+        drafts.push(worker.propose_for(0, &DraftPlan::Chain { depth: 15 }));
+        let update = step(&mut worker, decode(0, 3, 15));
+        let update = match update.stop {
+            Some(_) => update,
+            None => step(&mut worker, decode(0, 3 + update.committed, 15)),
+        };
+        assert!(update.stop.is_some(), "{update:?}");
+        worker.settle().unwrap();
+    }
+    assert_eq!((&first[0], &drafts[0]), (&first[1], &drafts[1]));
+}
+
 /// A sequence that has ended, and one that runs.
 #[test]
 fn what_was_copied_goes_along_with_a_slot() {
@@ -413,6 +440,7 @@ impl Proposer<TargetRank<CandleOps>> for Behind {
         rank: &mut TargetRank<CandleOps>,
         keep: &[Vec<u32>],
         _: &[u32],
+        _: &[bool],
     ) -> Result<(), EngineError> {
         for (segment, kept) in rank.batch.segments.iter().zip(keep) {
             self.contexts[segment.slot] += kept.len().min(5);
