@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use volley_engine::{DeviceKind, Engine, EngineOptions, RepetitionRule, Sources, Speculation};
 use volley_model::{Checkpoint, DrafterConfig, TargetConfig};
+use volley_protocol::request::Thinking;
 use volley_server::{Controls, ServedModel};
 use volley_speculate::Method;
 
@@ -78,7 +79,13 @@ fn load_with(
     let config = TargetConfig::read(&target)?;
     let tokenizer = texts::tokenizer(&target)?;
     let template = texts::template(args.chat_template.as_deref(), &target)?;
-    let (defaults, origin) = texts::defaults(&args.generation_config, &target)?;
+    let (mut defaults, mut origin) = texts::defaults(&args.generation_config, &target)?;
+    if let Some(json) = &args.override_generation_config {
+        let changed = defaults.overridden(json);
+        defaults = changed
+            .map_err(|error| Error::Usage(format!("--override-generation-config: {error}")))?;
+        origin += ", changed by flag";
+    }
     let mut facts = vec![("model", target_fact(&source, &config))];
     if let Source::Card(card) = source {
         let guesses = card.guesses().into_iter().map(|guess| ("guessed", guess));
@@ -148,6 +155,7 @@ fn load_with(
         eos_ids: config.eos,
         seed: args.seed,
         controls,
+        thinking: Thinking::default(),
         replays: None,
         engine,
     };

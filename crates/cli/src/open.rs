@@ -1,7 +1,7 @@
 //! From the name of a model to its checkpoint.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use volley_model::{Checkpoint, TargetConfig};
 
@@ -31,17 +31,34 @@ pub fn drafter(source: &Source, target: &TargetConfig) -> Result<Checkpoint> {
 
 /// Opens a folder or a file.
 fn path(path: &Path) -> Result<Checkpoint> {
+    let place = path.display();
+    if path.extension().is_some_and(|kind| kind == "gguf") {
+        let message =
+            "GGUF is not read; give the folder that it was made from, with its .safetensors";
+        return Err(Error::Usage(format!("{place}: {message}")));
+    }
     if path.exists() {
         return Ok(Checkpoint::open(path)?);
     }
     let hint = match cards::find(&path.to_string_lossy()) {
         Some(card) => format!("with --load-format dummy, {} runs without files", card.name),
+        None if is_hub_name(path) => {
+            format!("nothing is downloaded: `hf download {place} --local-dir DIR`, and give DIR")
+        }
         None => "give a folder in Hugging Face format, or \"demo\"".to_string(),
     };
     Err(Error::Usage(format!(
-        "there is no model at {}; {hint}",
-        path.display()
+        "there is no model at {place}; {hint}"
     )))
+}
+
+/// Whether it looks like the name of a model on a hub, as in `Qwen/Qwen3.6-27B`.
+fn is_hub_name(path: &Path) -> bool {
+    let mut parts = path.components();
+    let names = [parts.next(), parts.next()];
+    let is_name = |part: &Option<Component>| matches!(part, Some(Component::Normal(_)));
+    let is_local = path.parent().is_some_and(Path::exists);
+    names.iter().all(is_name) && parts.next().is_none() && !is_local
 }
 
 fn dummy_texts(path: &Path) -> Result<Vec<(String, Cow<'static, [u8]>)>> {
@@ -94,7 +111,23 @@ mod tests {
 
     #[test]
     fn a_missing_model_is_an_error_of_the_arguments() {
-        let error = path(Path::new("/no/such/folder"));
-        assert!(matches!(error, Err(Error::Usage(text)) if text.contains("/no/such/folder")));
+        for (name, words) in [
+            (
+                "/no/such/folder",
+                "no model at /no/such/folder; give a folder",
+            ),
+            ("./no/such", "give a folder"),
+            (
+                "Qwen/Qwen3.6-27B",
+                "`hf download Qwen/Qwen3.6-27B --local-dir DIR`",
+            ),
+            ("qwen3.6-27b", "--load-format dummy"),
+            ("Qwen3.6-27B-Q4_K_M.gguf", "GGUF is not read"),
+        ] {
+            match path(Path::new(name)) {
+                Err(Error::Usage(text)) => assert!(text.contains(words), "{text}"),
+                other => panic!("{name}: {:?}", other.map(|_| ())),
+            }
+        }
     }
 }

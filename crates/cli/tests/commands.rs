@@ -12,8 +12,11 @@ const CHATS: &str = concat!(
 );
 
 fn volley(args: &[&str], input: &str) -> Output {
+    // The port that is taken by default may be in use on this machine.
+    let port = args[0] == "serve" && !args.contains(&"--port");
     let mut child = Command::new(env!("CARGO_BIN_EXE_volley"))
         .args(args)
+        .args(["--port", "0"].iter().filter(|_| port))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -328,6 +331,31 @@ fn wrong_arguments_end_with_2_and_one_line() {
             "between 0 and 2",
         ),
         (&["inspect", "/no/such"], "/no/such"),
+        (
+            &["serve", "--quantization", "fp8"],
+            "as their files have them",
+        ),
+        (&["serve", "--enable-lora"], "there are no adapters"),
+        (
+            &["serve", "Qwen/Qwen3.6-27B"],
+            "hf download Qwen/Qwen3.6-27B",
+        ),
+        (
+            &["serve", "--override-generation-config", "{\"top\": 1}"],
+            "top is none of temperature",
+        ),
+        (
+            &["serve", "--default-chat-template-kwargs", "{\"x\": 1}"],
+            "x is no argument",
+        ),
+        (
+            &[
+                "serve",
+                "--default-chat-template-kwargs",
+                "{\"enable_thinking\": 0}",
+            ],
+            "enable_thinking must be true or false",
+        ),
         (&["serve", "--chat-template", "/no/such"], "/no/such"),
         (
             &["serve", "--chat-template", "{% if %}"],

@@ -2,9 +2,19 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+
+/// What is read of a `generation_config.json`.
+const FIELDS: [&str; 6] = [
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "do_sample",
+];
 
 /// Default sampling, from a model's `generation_config.json` or by choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,10 +54,19 @@ impl GenerationDefaults {
     /// Reads the contents of a `generation_config.json`: absent and null fields are neutral,
     /// `do_sample: false` is greedy; a field of a wrong type or range is an error that names it.
     pub fn from_json(json: &[u8]) -> Result<Self> {
-        let value: Value = serde_json::from_slice(json).map_err(|error| bad(error.to_string()))?;
-        let Value::Object(fields) = value else {
-            return Err(bad("not a JSON object"));
-        };
+        Self::neutral().changed_by(&object(json)?)
+    }
+
+    /// These, but for the fields of a JSON object. One that is none of them is an error.
+    pub fn overridden(self, json: &str) -> Result<Self> {
+        let fields = object(json.as_bytes())?;
+        match fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+            Some(name) => Err(bad(format!("{name} is none of {}", FIELDS.join(", ")))),
+            None => self.changed_by(&fields),
+        }
+    }
+
+    fn changed_by(self, fields: &Map<String, Value>) -> Result<Self> {
         let number = |name: &str, default: f32, low: f64, high: f64| -> Result<f32> {
             match fields.get(name) {
                 None | Some(Value::Null) => Ok(default),
@@ -59,11 +78,11 @@ impl GenerationDefaults {
             }
         };
         let mut defaults = Self {
-            temperature: number("temperature", 1.0, 0.0, 100.0)?,
-            top_k: number("top_k", 0.0, 0.0, 1e9)? as usize,
-            top_p: number("top_p", 1.0, 1e-6, 1.0)?,
-            min_p: number("min_p", 0.0, 0.0, 1.0)?,
-            repetition_penalty: number("repetition_penalty", 1.0, 1e-6, 100.0)?,
+            temperature: number("temperature", self.temperature, 0.0, 100.0)?,
+            top_k: number("top_k", self.top_k as f32, 0.0, 1e9)? as usize,
+            top_p: number("top_p", self.top_p, 1e-6, 1.0)?,
+            min_p: number("min_p", self.min_p, 0.0, 1.0)?,
+            repetition_penalty: number("repetition_penalty", self.repetition_penalty, 1e-6, 100.0)?,
         };
         if fields.get("do_sample") == Some(&Value::Bool(false)) {
             defaults.temperature = 0.0;
@@ -91,6 +110,14 @@ impl fmt::Display for GenerationDefaults {
             write!(f, ", repetition_penalty {}", self.repetition_penalty)?;
         }
         Ok(())
+    }
+}
+
+fn object(json: &[u8]) -> Result<Map<String, Value>> {
+    match serde_json::from_slice(json) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(bad("not a JSON object")),
+        Err(error) => Err(bad(error.to_string())),
     }
 }
 
@@ -124,6 +151,24 @@ mod tests {
                 .unwrap();
         assert_eq!(greedy, GenerationDefaults::greedy());
         assert_eq!(greedy.to_string(), "greedy");
+    }
+
+    #[test]
+    fn fields_are_overridden_one_by_one() {
+        let base = GenerationDefaults::from_json(br#"{"top_k": 20, "top_p": 0.95}"#).unwrap();
+        let changed = base
+            .overridden(r#"{"temperature": 0.6, "top_k": 0}"#)
+            .unwrap();
+        assert_eq!(changed.to_string(), "temperature 0.6, top_p 0.95");
+        assert_eq!(base.overridden("{}").unwrap(), base);
+        for (json, words) in [
+            (r#"{"max_new_tokens": 10}"#, "max_new_tokens is none of"),
+            (r#"{"top_p": 2}"#, "top_p is 2"),
+            ("7", "object"),
+        ] {
+            let error = base.overridden(json).unwrap_err();
+            assert!(error.to_string().contains(words), "{json}: {error}");
+        }
     }
 
     #[test]

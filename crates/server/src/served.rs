@@ -7,7 +7,7 @@ use volley_engine::{Control, EngineError, EngineHandle, Request, RequestUpdate, 
 use volley_protocol::messages::normalize;
 use volley_protocol::openai::SamplingFields;
 use volley_protocol::parser::ParserConfig;
-use volley_protocol::request::{RawPrompt, Speculative};
+use volley_protocol::request::{RawPrompt, Speculative, Thinking};
 use volley_protocol::template::{ChatTemplate, RenderOptions};
 use volley_protocol::{ApiError, Features, GenerationRequest};
 use volley_speculate::{Method, SamplingParams};
@@ -39,6 +39,8 @@ pub struct ServedModel {
     pub seed: Option<u64>,
     /// What requests ask of their outputs.
     pub controls: Controls,
+    /// Whether to think and to keep earlier thoughts where a request leaves it open.
+    pub thinking: Thinking,
     /// What answers are, if not the model's own.
     pub replays: Option<Replays>,
     /// Tokens to tokens.
@@ -67,7 +69,8 @@ impl ServedModel {
     /// 404 unless the request names no model or one of ours.
     pub fn check_name(&self, requested: Option<&str>) -> Result<(), ApiError> {
         match requested {
-            Some(name) if !self.names.iter().any(|ours| ours == name) => {
+            // As vLLM has it, an empty name is none.
+            Some(name) if !name.is_empty() && !self.names.iter().any(|ours| ours == name) => {
                 let shown: String = name.chars().take(100).collect();
                 Err(ApiError::model_not_found(&shown, self.name()))
             }
@@ -99,7 +102,7 @@ impl ServedModel {
         self.check_name(generation.model.as_deref())?;
         let mut prompts = Vec::new();
         let initial = if generation.raw_prompts.is_empty() {
-            let pieces = self.pieces(generation, generation.render_options())?;
+            let pieces = self.pieces(generation, generation.render_options_or(self.thinking))?;
             let end = pieces.last().map_or("", String::as_str);
             let initial = generation.initial_state(end);
             prompts.push(self.encode(&pieces)?);

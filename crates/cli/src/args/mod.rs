@@ -183,6 +183,7 @@ mod tests {
             "volley serve --tool-call-parser hermes",
             "volley serve --reasoning-parser deepseek_r1",
             "volley serve --quantization fp8",
+            "volley serve DIR --enable-lora --lora-modules a=b",
             "volley serve --kv-cache-dtype fp8",
             "volley serve --pipeline-parallel-size 2",
             "volley serve -dp 2",

@@ -55,6 +55,9 @@ pub struct ModelArgs {
     /// 1), "greedy", or a folder with a generation_config.json.
     #[arg(long, value_name = "CHOICE", default_value = "auto")]
     pub generation_config: String,
+    /// Sampling defaults to change, as a JSON object with fields of a generation_config.json.
+    #[arg(long, value_name = "JSON")]
+    pub override_generation_config: Option<String>,
     /// Chat template in Jinja: a file, or the template itself [default: the model's own].
     #[arg(long, value_name = "FILE")]
     pub chat_template: Option<String>,

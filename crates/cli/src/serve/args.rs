@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use volley_protocol::request::Thinking;
 
 use super::http::HttpArgs;
 use super::ignored::IgnoredArgs;
+use super::refused::RefusedArgs;
 use crate::args::ModelArgs;
 use crate::args::values::{count, positive, seconds};
 
@@ -63,6 +65,10 @@ pub struct ServeArgs {
     /// or folders in the order of names. Requests with tools take those made with tools.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub replay: Vec<PathBuf>,
+    /// Arguments of the chat template for requests that leave them open, as a JSON object:
+    /// {"enable_thinking": false}, "preserve_thinking".
+    #[arg(long, value_name = "JSON", value_parser = Thinking::from_template_arguments)]
+    pub default_chat_template_kwargs: Option<Thinking>,
     /// Who may ask, and how much.
     #[command(flatten)]
     pub http: HttpArgs,
@@ -78,6 +84,9 @@ pub struct ServeArgs {
     /// Flags of vLLM that change nothing here.
     #[command(flatten)]
     pub ignored: IgnoredArgs,
+    /// Flags of vLLM that ask for what is not there.
+    #[command(flatten)]
+    pub refused: RefusedArgs,
 }
 
 impl ServeArgs {

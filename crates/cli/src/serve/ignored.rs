@@ -55,6 +55,33 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ),
     ("download-dir", Anything, "Nothing is downloaded"),
     ("revision", Anything, "Nothing is downloaded"),
+    ("code-revision", Anything, "Nothing is downloaded"),
+    ("tokenizer-revision", Anything, "Nothing is downloaded"),
+    ("hf-token", Anything, "Nothing is downloaded"),
+    ("ignore-patterns", Many, "Nothing is downloaded"),
+    ("use-tqdm-on-load", Nothing, "Loading takes seconds"),
+    ("no-use-tqdm-on-load", Nothing, "Loading takes seconds"),
+    (
+        "max-parallel-loading-workers",
+        Anything,
+        "Every rank loads by itself",
+    ),
+    (
+        "model-loader-extra-config",
+        Anything,
+        "Every rank loads by itself",
+    ),
+    ("allow-credentials", Nothing, "Keys are no cookies"),
+    (
+        "allowed-methods",
+        Anything,
+        "Pages of --allowed-origins may use all that there are",
+    ),
+    (
+        "allowed-headers",
+        Anything,
+        "Pages of --allowed-origins may send any",
+    ),
     (
         "tokenizer-mode",
         OneOf(&["auto", "hf"]),
@@ -157,6 +184,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "Nothing is compiled at the start",
     ),
     (
+        "optimization-level",
+        Anything,
+        "Nothing is compiled at the start",
+    ),
+    (
         "cuda-graph-sizes",
         Many,
         "The engine chooses what to record",
@@ -213,6 +245,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ),
     ("max-logprobs", Anything, "There are up to 20"),
     (
+        "logprobs-mode",
+        OneOf(&["raw_logprobs"]),
+        "They are those of the model itself",
+    ),
+    (
         "enable-prompt-tokens-details",
         Nothing,
         "They are always told",
@@ -243,6 +280,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ),
     ("uvicorn-log-level", Anything, "See --log-level"),
     ("disable-uvicorn-access-log", Nothing, "See --log-level"),
+    (
+        "disable-access-log-for-endpoints",
+        Anything,
+        "See --log-level",
+    ),
     ("disable-fastapi-docs", Nothing, "There are none"),
 ];
 

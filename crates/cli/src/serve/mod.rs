@@ -3,6 +3,7 @@
 mod args;
 mod http;
 mod ignored;
+mod refused;
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -59,6 +60,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         loaded.facts.push(("answers", fact));
     }
     loaded.model.replays = replays;
+    loaded.model.thinking = args.default_chat_template_kwargs.unwrap_or_default();
     server.loaded();
     // Whoever started the server may have stopped reading.
     let _ = std::io::stdout().write_all(banner(&loaded, server.address()).as_bytes());

@@ -334,9 +334,16 @@ impl GenerationRequest {
     /// How to render the prompt. Thoughts of earlier answers stay in it by default when tools are
     /// in play, so that each prompt of a tool loop extends the one before.
     pub fn render_options(&self) -> RenderOptions {
-        let preserve = self.thinking.preserve;
+        self.render_options_or(Thinking::default())
+    }
+
+    /// The same with a server's own `default` where the request leaves thinking open.
+    pub fn render_options_or(&self, default: Thinking) -> RenderOptions {
+        let Thinking {
+            enable, preserve, ..
+        } = self.thinking.or(default);
         RenderOptions {
-            enable_thinking: self.thinking.enable,
+            enable_thinking: enable,
             preserve_thinking: preserve.unwrap_or(!self.active_tools().is_empty()),
             add_generation_prompt: !self.continue_final_message,
             continue_final_message: self.continue_final_message,

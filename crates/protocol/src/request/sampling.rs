@@ -57,7 +57,7 @@ impl SamplingFields {
             let value = body.integer(name, low..=i64::from(u32::MAX))?;
             Ok(value.map(|value| value as usize))
         };
-        let max_tokens = count("max_tokens", 1)?;
+        let max_tokens = read_limit(body, "max_tokens")?;
         let fields = Self {
             temperature: float("temperature", 0.0, 2.0)?,
             top_p: positive("top_p", 1.0)?,
@@ -73,7 +73,7 @@ impl SamplingFields {
             stop_token_ids: read_stop_token_ids(body)?,
             ignore_eos: body.boolean("ignore_eos")?,
             min_tokens: count("min_tokens", 0)?,
-            max_tokens: count("max_completion_tokens", 1)?.or(max_tokens),
+            max_tokens: read_limit(body, "max_completion_tokens")?.or(max_tokens),
         };
         if let (Some(min), Some(max)) = (fields.min_tokens, fields.max_tokens)
             && min > max
@@ -83,6 +83,18 @@ impl SamplingFields {
         }
         Ok(fields)
     }
+}
+
+/// Most tokens of an answer. Some servers take -1 or 0 for no limit.
+fn read_limit(body: &Fields, name: &str) -> Result<Option<usize>, ApiError> {
+    let limit = body.integer(name, 1..=i64::from(u32::MAX));
+    let limit = limit.map_err(|mut error| {
+        if error.code == Some("invalid_value") {
+            error.message += "; a large number stands for no limit";
+        }
+        error
+    })?;
+    Ok(limit.map(|tokens| tokens as usize))
 }
 
 /// Reads a stop list such as `stop`: null, a string, or a list of strings.

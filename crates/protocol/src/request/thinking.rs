@@ -39,6 +39,24 @@ impl Thinking {
         Ok(first.unwrap_or_default())
     }
 
+    /// Reads the arguments of a chat template that a server has by default: a JSON object with
+    /// `enable_thinking` and `preserve_thinking`. What the family's template does not take is an error.
+    pub fn from_template_arguments(json: &str) -> Result<Self, String> {
+        let fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(json).map_err(|error| format!("not a JSON object: {error}"))?;
+        let mut thinking = Self::default();
+        for (name, value) in &fields {
+            let field = match name.as_str() {
+                "enable_thinking" => &mut thinking.enable,
+                "preserve_thinking" => &mut thinking.preserve,
+                _ => return Err(format!("{name} is no argument of the family's template")),
+            };
+            let wrong = || format!("{name} must be true or false, but is {value}");
+            *field = Some(value.as_bool().ok_or_else(wrong)?);
+        }
+        Ok(thinking)
+    }
+
     /// "none" switches thinking off, every other level switches it on.
     pub(crate) fn of_effort(effort: Option<&str>) -> Self {
         Self {

@@ -32,6 +32,23 @@ fn with(surface: Surface, name: &str, value: Value) -> Value {
     request(surface, &json!({}), &json!({name: value}))
 }
 
+/// Some servers take -1 for no limit: the error says what does that here.
+#[test]
+fn how_to_ask_for_no_limit_is_told() {
+    for (surface, name) in [
+        (Surface::Chat, "max_tokens"),
+        (Surface::Chat, "max_completion_tokens"),
+        (Surface::Completions, "max_tokens"),
+        (Surface::Messages, "max_tokens"),
+    ] {
+        for value in [-1, 0] {
+            let body = with(surface, name, json!(value));
+            let error = read(surface, &body, &Features::all()).unwrap_err();
+            assert!(error.message.contains("stands for no limit"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn wrong_types_are_named_on_every_surface() {
     for surface in ALL {

@@ -1,0 +1,159 @@
+//! What operators see and set.
+
+use serde_json::{Value, json};
+
+use crate::common::{Server, user};
+use crate::{events, post, stream};
+
+#[test]
+fn operators_see_what_goes_on() {
+    let server = Server::start(&[]);
+    assert_eq!(server.get("/ready").json(), json!({"status": "ready"}));
+    let mut body = user("What is 17 + 25?");
+    body["max_tokens"] = 60.into();
+    let usage = server.chat_ok(body)["usage"].clone();
+    assert_eq!(server.chat(json!({})).status, 400);
+    let metrics = server.get("/metrics");
+    assert!(
+        metrics
+            .header("content-type")
+            .unwrap()
+            .starts_with("text/plain; version=0.0.4")
+    );
+    for (name, value) in [
+        ("vllm:num_requests_running", json!(0)),
+        ("vllm:num_requests_waiting", json!(0)),
+        ("vllm:prompt_tokens_total", usage["prompt_tokens"].clone()),
+        (
+            "vllm:generation_tokens_total",
+            usage["completion_tokens"].clone(),
+        ),
+        ("vllm:time_to_first_token_seconds_count", json!(1)),
+        ("vllm:e2e_request_latency_seconds_count", json!(1)),
+        ("volley:engine_alive", json!(1)),
+    ] {
+        assert_eq!(server.metric(name), value.as_f64().unwrap(), "{name}");
+    }
+    assert!(server.metric("vllm:spec_decode_num_accepted_tokens_total") > 0.0);
+    for status in [200, 400] {
+        let name = format!(
+            "volley:http_responses_total{{model_name=\"volley-demo\",path=\"/v1/chat/completions\",method=\"POST\",status=\"{status}\"}}"
+        );
+        assert_eq!(server.metric(&name), 1.0);
+    }
+    let document = server.get("/openapi.json").json();
+    assert_eq!(document["openapi"], "3.1.0");
+    for path in document["paths"].as_object().unwrap().keys() {
+        let shown = path.replace("{id}", "volley-demo");
+        assert_ne!(server.get(&shown).status, 500, "{path}");
+        let answer = server.request("OPTIONS", &shown, &[], b"");
+        assert!(answer.status < 500, "{path}");
+    }
+}
+
+/// vLLM's flags for what requests leave open. What a request says goes before them.
+#[test]
+fn operators_choose_what_requests_leave_open() {
+    let server = Server::start(&[
+        "--default-chat-template-kwargs",
+        "{\"enable_thinking\": false}",
+        "--override-generation-config",
+        "{\"temperature\": 0}",
+    ]);
+    let ask = |fields: Value| {
+        let mut body = user("What is 17 + 25?");
+        body.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        post(&server, "/v1/chat/completions", &body)
+    };
+    let thoughts = |answer: &Value| answer["choices"][0]["message"]["reasoning_content"].clone();
+    let quiet = ask(json!({"seed": 1}));
+    assert_eq!(thoughts(&quiet), Value::Null);
+    assert_eq!(quiet["choices"], ask(json!({"seed": 2}))["choices"]);
+    let wanted = [
+        json!({"chat_template_kwargs": {"enable_thinking": true}}),
+        json!({"reasoning_effort": "high"}),
+    ];
+    for fields in wanted {
+        assert!(thoughts(&ask(fields)).is_string());
+    }
+    let tokens = |fields: Value| {
+        let mut body = user("What is 17 + 25?");
+        body.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        post(&server, "/tokenize", &body)["count"].clone()
+    };
+    assert_eq!(tokens(json!({})), quiet["usage"]["prompt_tokens"]);
+    // Names: an empty one is none.
+    assert_eq!(ask(json!({"model": ""}))["model"], "volley-demo");
+}
+
+#[test]
+fn silent_streams_have_heartbeats() {
+    let server = Server::start(&["--sse-heartbeat", "0.001"]);
+    let mut body = user("What is 17 + 25?");
+    let quiet = server.chat_ok(body.clone());
+    body["stream"] = true.into();
+    let answer = server.chat(body.clone());
+    assert!(answer.body.contains(": keep-alive\n\n"), "{}", answer.body);
+    let said: String = events(&answer.body)
+        .iter()
+        .filter_map(|(_, chunk)| chunk["choices"][0]["delta"]["content"].as_str())
+        .collect();
+    assert_eq!(
+        said,
+        quiet["choices"][0]["message"]["content"].as_str().unwrap()
+    );
+    for (path, body) in [
+        (
+            "/v1/completions",
+            json!({"prompt": "Hello", "stream": true}),
+        ),
+        ("/v1/responses", json!({"input": "Hello!", "stream": true})),
+    ] {
+        let answer = server.post(path, &body.to_string());
+        assert!(answer.body.contains(": keep-alive\n\n"), "{path}");
+    }
+    body["max_tokens"] = 50.into();
+    let answer = server.post("/v1/messages", &body.to_string());
+    assert!(events(&answer.body).contains(&("ping".to_owned(), json!({"type": "ping"}))));
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_cut_off_in_the_shape_of_its_surface() {
+    let server = Server::start(&["--request-timeout", "0.4"]);
+    let mut chat = user("Hello!");
+    chat["ignore_eos"] = true.into();
+    let mut message = chat.clone();
+    message["max_tokens"] = 30_000.into();
+    let completion = json!({"prompt": "Hello", "ignore_eos": true, "max_tokens": 30_000});
+    let response = json!({"input": "Hello!", "ignore_eos": true});
+    for (path, body) in [
+        ("/v1/chat/completions", chat),
+        ("/v1/completions", completion),
+        ("/v1/responses", response),
+        ("/v1/messages", message),
+    ] {
+        let whole = server.post(path, &body.to_string());
+        assert_eq!(whole.status, 504, "{path}: {}", whole.body);
+        let events = stream(&server, path, body);
+        let (name, last) = events.last().unwrap();
+        match path {
+            "/v1/messages" => {
+                assert_eq!(whole.json()["error"]["type"], "timeout_error");
+                assert_eq!(
+                    (name.as_str(), &last["error"]["type"]),
+                    ("error", &json!("timeout_error"))
+                );
+            }
+            "/v1/responses" => {
+                assert_eq!(name, "response.failed");
+                assert_eq!(last["response"]["status"], "failed");
+            }
+            _ => assert_eq!(last["error"]["code"], "timeout", "{path}: {last}"),
+        }
+    }
+    server.settles();
+}
