@@ -311,7 +311,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
             };
             check_context(slot, context, segment.past)?;
             self.contexts[slot] = Some(context + kept.len());
-            if ends && !self.reused {
+            if kept.is_empty() || (ends && !self.reused) {
                 continue;
             }
             let row = |row: &u32| segment.rows.start as u32 + row;

@@ -279,6 +279,21 @@ fn what_was_said_last_is_of_no_use_without_a_prefix_cache() {
     assert_eq!((&first[0], &drafts[0]), (&first[1], &drafts[1]));
 }
 
+/// As where all of a step is cut off because it repeats what was said.
+#[test]
+fn a_step_may_keep_no_row() {
+    let mut worker = worker();
+    let mut plan = enter(0, &[7, 8, 9]);
+    plan.enter[0].request.as_mut().unwrap().max_tokens = 2;
+    step(&mut worker, plan);
+    let update = step(&mut worker, decode(0, 3, 0));
+    assert!(update.stop.is_some(), "{update:?}");
+    let update = step(&mut worker, decode(0, 4, 15));
+    assert_eq!((update.committed, update.stop.is_some()), (0, true));
+    worker.settle().unwrap();
+    assert_eq!(worker.proposer.context(0), Some(4));
+}
+
 /// A sequence that has ended, and one that runs.
 #[test]
 fn what_was_copied_goes_along_with_a_slot() {
