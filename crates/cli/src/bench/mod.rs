@@ -2,6 +2,7 @@
 
 mod chats;
 mod choice;
+mod floor;
 mod kernels;
 mod methods;
 mod picture;

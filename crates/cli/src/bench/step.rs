@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use volley_engine::{EngineOptions, Meter, MeterCase, MeterSource, Metered, Sources, Speculation};
-use volley_model::{DrafterConfig, Shard, TargetConfig, Traffic};
+use volley_model::{DrafterConfig, Shard, TargetConfig};
 use volley_speculate::SamplingParams;
 
+use super::floor::{Drafter, Floor};
 use super::{progress, record};
 use crate::args::ModelArgs;
 use crate::args::values::{new_file, positive};
@@ -231,26 +232,15 @@ fn measure(
         }
     };
     let most = |values: &[usize]| values.iter().copied().max().unwrap_or(1);
-    let traffic = Step {
-        target: config.traffic(Shard {
-            rank: 0,
-            ranks: args.model.tensor_parallel_size,
-        })?,
+    let ranks = args.model.tensor_parallel_size;
+    let floor = Floor {
+        target: config.traffic(Shard { rank: 0, ranks })?,
         drafter: match &drafter {
-            Some((_, drafter)) => {
-                let shard = Shard {
-                    rank: 0,
-                    ranks: args.model.tensor_parallel_size,
-                };
-                Some((drafter.traffic(shard)?, window(drafter)))
-            }
+            Some((_, drafter)) => Some(Drafter::of(drafter, Shard { rank: 0, ranks })?),
             None => None,
         },
         head: match method {
-            Method::Mtp => Some(config.mtp_traffic(Shard {
-                rank: 0,
-                ranks: args.model.tensor_parallel_size,
-            })?),
+            Method::Mtp => Some(config.mtp_traffic(Shard { rank: 0, ranks })?),
             _ => None,
         },
     };
@@ -258,7 +248,7 @@ fn measure(
     let device = load::device(args.model.device);
     let options = EngineOptions {
         device,
-        ranks: args.model.tensor_parallel_size,
+        ranks,
         gpus: args.model.gpus.clone(),
         max_model_len: Some(max_model_len),
         // Of every sequence, with room for a block or a tree of drafts.
@@ -290,13 +280,13 @@ fn measure(
                 let bar = progress::bar(meter.steps(case) as u64, "steps");
                 let metered = meter.measure(case, &sampling, &mut || bar.inc(1))?;
                 bar.finish_and_clear();
-                let floor = bandwidth.map(|bandwidth| traffic.bytes(case) as f64 / bandwidth * 1e3);
-                let ranks = args.model.tensor_parallel_size;
+                let floor_ms =
+                    bandwidth.map(|bandwidth| floor.bytes(case) as f64 / bandwidth * 1e3);
                 let row = Row {
                     read_bandwidth: bandwidth,
                     temperature,
                     presence_penalty: args.presence_penalty,
-                    ..row(method, case, ranks, metered, floor)
+                    ..row(method, case, ranks, metered, floor_ms)
                 };
                 print(&row);
                 rows.push(row);
@@ -304,55 +294,6 @@ fn measure(
         }
     }
     Ok(())
-}
-
-/// What a step reads.
-struct Step {
-    target: Traffic,
-    /// The drafter's, and the context that its layers see together, as a function of the whole.
-    drafter: Option<(Traffic, Window)>,
-    /// The MTP head's, of one pass.
-    head: Option<Traffic>,
-}
-
-/// Layers that see a window of the context, and all layers.
-struct Window {
-    windows: Vec<Option<usize>>,
-}
-
-fn window(drafter: &DrafterConfig) -> Window {
-    Window {
-        windows: drafter.masks.iter().map(|mask| mask.window).collect(),
-    }
-}
-
-impl Step {
-    /// Bytes of a step: weights once; of every sequence its keys and values, and its states read
-    /// by the pass, read and written by the commit.
-    fn bytes(&self, case: MeterCase) -> usize {
-        let Traffic {
-            weights,
-            head,
-            kv_per_token,
-            states_per_sequence,
-        } = self.target;
-        let own = case.context * kv_per_token + 3 * states_per_sequence;
-        let mut bytes = weights + head + case.sequences * own;
-        if let Some((drafter, Window { windows })) = &self.drafter {
-            let per_layer = drafter.kv_per_token / windows.len().max(1);
-            let seen = windows
-                .iter()
-                .map(|w| w.unwrap_or(usize::MAX).min(case.context));
-            bytes += drafter.weights + head + case.sequences * per_layer * seen.sum::<usize>();
-        }
-        if let Some(mtp) = &self.head {
-            // Every draft comes from a pass of the head, the first one from that over what was
-            // committed before, and of the output head.
-            let context = case.sequences * case.context * mtp.kv_per_token;
-            bytes += case.drafts * (mtp.weights + head + context);
-        }
-        bytes
-    }
 }
 
 fn row(
@@ -432,59 +373,4 @@ fn print(row: &Row) {
         row.tokens_per_s,
         row.prefill_ms
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// By hand, from the sizes of the 27B: 24.0 GB of layers, 2.5 GB of head, drafter and head.
-    #[test]
-    fn a_step_of_the_27b_reads_what_it_must() {
-        let card = crate::cards::find("qwen3.6-27b").unwrap();
-        let config = TargetConfig::read(&card.target().unwrap()).unwrap();
-        let checkpoint = card.drafter(&config).unwrap();
-        let drafter = DrafterConfig::read(&checkpoint, Some(&config)).unwrap();
-        let target = config.traffic(Shard::WHOLE).unwrap();
-        assert_eq!(target.head, 248_320 * 5120 * 2);
-        // All parameters but embedding and head.
-        let layers = 26_895_998_464 - 2 * 248_320 * 5120;
-        assert_eq!(target.weights, 2 * layers);
-        assert_eq!(target.kv_per_token, 16 * 2 * 1024 * 2);
-        let step = Step {
-            target,
-            drafter: Some((drafter.traffic(Shard::WHOLE).unwrap(), window(&drafter))),
-            head: None,
-        };
-        let case = |context| MeterCase {
-            sequences: 1,
-            context,
-            drafts: 15,
-            source: MeterSource::Chain,
-            warm_steps: 0,
-            steps: 1,
-        };
-        let far = step.bytes(case(16_000)) - step.bytes(case(8_000));
-        // Beyond the window only one drafter layer sees more.
-        assert_eq!(far, 8_000 * (target.kv_per_token + 2 * 1024 * 2));
-        // The MTP head has 424.7 million parameters and one layer of keys and values.
-        let mtp = config.mtp_traffic(Shard::WHOLE).unwrap();
-        assert_eq!(mtp.weights, 2 * 424_699_392);
-        assert_eq!(mtp.kv_per_token, 2 * 1024 * 2);
-        let step = |head| Step {
-            target,
-            drafter: None,
-            head,
-        };
-        let three = MeterCase {
-            drafts: 3,
-            source: MeterSource::Mtp,
-            ..case(1000)
-        };
-        let more = step(Some(mtp)).bytes(three) - step(None).bytes(three);
-        assert_eq!(
-            more,
-            3 * (mtp.weights + target.head + 1000 * mtp.kv_per_token)
-        );
-    }
 }
