@@ -149,6 +149,7 @@ fn load_with(
     let controls = Controls::new(Arc::clone(&tokenizer), &config.eos, repetition);
     let model = ServedModel {
         names,
+        any_name: false,
         tokenizer,
         template,
         defaults,

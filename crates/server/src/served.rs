@@ -27,6 +27,8 @@ const LEAST_TEMPERATURE: f32 = 1e-5;
 pub struct ServedModel {
     /// Names that requests may use; the first is the one in answers.
     pub names: Vec<String>,
+    /// Any name will do.
+    pub any_name: bool,
     /// Text to tokens.
     pub tokenizer: Arc<Tokenizer>,
     /// Messages to text.
@@ -66,15 +68,22 @@ impl ServedModel {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// 404 unless the request names no model or one of ours.
+    /// 404 unless the request names no model, as an empty name does for vLLM, or one of ours.
     pub fn check_name(&self, requested: Option<&str>) -> Result<(), ApiError> {
         match requested {
-            // As vLLM has it, an empty name is none.
-            Some(name) if !name.is_empty() && !self.names.iter().any(|ours| ours == name) => {
+            None | Some("") => Ok(()),
+            Some(name) => self.check_served(name),
+        }
+    }
+
+    /// 404 unless this is a name of ours.
+    pub fn check_served(&self, name: &str) -> Result<(), ApiError> {
+        match self.any_name || self.names.iter().any(|ours| ours == name) {
+            true => Ok(()),
+            false => {
                 let shown: String = name.chars().take(100).collect();
                 Err(ApiError::model_not_found(&shown, self.name()))
             }
-            _ => Ok(()),
         }
     }
 

@@ -35,6 +35,9 @@ pub struct ServeArgs {
     /// Names that requests may use; answers carry the first [default: name of the folder].
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub served_model_name: Vec<String>,
+    /// Take any name that requests give the model; without it, 404 to names that are not served.
+    #[arg(long)]
+    pub accept_any_model: bool,
     /// Requests that run at once, sharing the steps of the model.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = count)]
     pub max_num_seqs: usize,

@@ -60,6 +60,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         loaded.facts.push(("answers", fact));
     }
     loaded.model.replays = replays;
+    loaded.model.any_name = args.accept_any_model;
     loaded.model.thinking = args.default_chat_template_kwargs.unwrap_or_default();
     server.loaded();
     // Whoever started the server may have stopped reading.

@@ -86,8 +86,26 @@ fn operators_choose_what_requests_leave_open() {
         post(&server, "/tokenize", &body)["count"].clone()
     };
     assert_eq!(tokens(json!({})), quiet["usage"]["prompt_tokens"]);
-    // Names: an empty one is none.
-    assert_eq!(ask(json!({"model": ""}))["model"], "volley-demo");
+}
+
+/// An empty name is none.
+#[test]
+fn names_of_models_are_checked_unless_any_will_do() {
+    for (flags, other) in [(&[][..], 404), (&["--accept-any-model"], 200)] {
+        let server = Server::start(flags);
+        for path in ["/v1/chat/completions", "/v1/messages"] {
+            for (name, status) in [("volley-demo", 200), ("", 200), ("gpt-4o", other)] {
+                let mut body = user("Hello!");
+                body["max_tokens"] = 1.into();
+                body["model"] = name.into();
+                let answer = server.post(path, &body.to_string());
+                assert_eq!(answer.status, status, "{path} {name}: {}", answer.body);
+                if status == 200 {
+                    assert_eq!(answer.json()["model"], "volley-demo");
+                }
+            }
+        }
+    }
 }
 
 #[test]

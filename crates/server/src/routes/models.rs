@@ -20,12 +20,12 @@ pub async fn one(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
 ) -> Result<Json<ModelInfo>, Failure> {
-    let ours = |id: &str| app.model.check_name(Some(id)).is_ok();
+    let ours = |id: &str| app.model.check_served(id).is_ok();
     let id = match id.strip_suffix('/') {
         Some(bare) if !ours(&id) => bare,
         _ => &id,
     };
-    app.model.check_name(Some(id))?;
+    app.model.check_served(id)?;
     Ok(Json(info(&app, id)))
 }
 
