@@ -51,6 +51,9 @@ constexpr int DRAW_SLICE = 4096;
 constexpr int CUT_DIGITS = 5;
 constexpr int CUT_BINS = 2048;
 
+// Trees that one launch grows.
+constexpr int MOST_TREES = 32;
+
 // Most devices of a group.
 constexpr int MOST_RANKS = 8;
 // Bit of an index that says where the index is.
@@ -403,6 +406,38 @@ struct DrawParams {
     int padding;
 };
 static_assert(sizeof(DrawParams) == 88, "mirrored in params.rs");
+
+// A tree of drafts that is to grow.
+struct GrowTree {
+    int first;       // row of the candidates of its first depth
+    int depth;
+    int budget;      // nodes
+    int seeded;      // whether it begins with the chain of the likeliest
+    int candidates;  // of a row that are looked at
+    int to;          // row of what comes out that its first node is in
+    float scale;     // surprisal, in 2^-16 bits, of a difference of logits
+    int padding;
+};
+static_assert(sizeof(GrowTree) == 32, "mirrored in params.rs");
+
+struct GrowParams {
+    const float *tops;  // [rows, ranks, 2 * CANDIDATES + 1]
+    float *out;         // a token's id and its parent's row per row
+    int ranks;
+    int padding;
+    GrowTree trees[MOST_TREES];
+};
+static_assert(sizeof(GrowParams) == 1048, "mirrored in params.rs");
+
+// Tables of a pass whose trees were grown.
+struct PlantParams {
+    const Segment *segments;
+    const float *drafts;  // as GrowParams::out
+    int *row_parent;      // a row of the drafts where the sign is set, but for -1
+    int *row_position;
+    unsigned long long *row_ancestors;
+};
+static_assert(sizeof(PlantParams) == 40, "mirrored in params.rs");
 
 // The logit of one token: `bias` is added, what is positive then divided by `scale` and the rest multiplied
 // by it, `penalty` subtracted.

@@ -1,7 +1,7 @@
 //! A batch as the kernels read it: flat tables, and the facts that choose kernels and grids.
 
 use bytemuck::{bytes_of, cast_slice};
-use volley_ops::{Batch, Keep, Result, Segment};
+use volley_ops::{Batch, DRAWN, Keep, Result, Segment};
 
 use crate::dims::{check, check_index, refuse};
 use crate::params::{BLOCK_TOKENS, TREE_ROWS};
@@ -134,7 +134,8 @@ pub fn encode(op: &'static str, batch: &Batch) -> Result<Encoded> {
         let ancestors = ancestors(segment);
         for i in 0..rows {
             let row = segment.rows.start + i;
-            let parent = segment.parent(i).map_or(-1, |p| p as i32);
+            // Of a tree that was grown a row of the drafts, until it is planted.
+            let parent = segment.parent(i).map_or(-1, |p| p as u32 as i32);
             let position = (segment.past + depths[i]) as i32;
             put(
                 &mut bytes,
@@ -212,10 +213,16 @@ fn place(segment: &Segment, token: usize) -> Option<u32> {
     Some(block * BLOCK_TOKENS as u32 + (token % BLOCK_TOKENS) as u32)
 }
 
+/// Parents by row. Those that were grown count as the row before, until they are planted.
+fn parent(segment: &Segment, i: usize) -> Option<usize> {
+    let parent = segment.parent(i)?;
+    Some(if parent < i { parent } else { i - 1 })
+}
+
 fn depths(segment: &Segment) -> Vec<usize> {
     let mut depths = Vec::with_capacity(segment.rows.len());
     for i in 0..segment.rows.len() {
-        depths.push(segment.parent(i).map_or(0, |parent| depths[parent] + 1));
+        depths.push(parent(segment, i).map_or(0, |parent| depths[parent] + 1));
     }
     depths
 }
@@ -226,7 +233,7 @@ fn ancestors(segment: &Segment) -> Vec<u64> {
     let mut words: Vec<u64> = Vec::with_capacity(segment.rows.len());
     for i in 0..segment.rows.len() {
         let own = if i < TREE_ROWS { 1 << i } else { 0 };
-        words.push(own | segment.parent(i).map_or(0, |parent| words[parent]));
+        words.push(own | parent(segment, i).map_or(0, |parent| words[parent]));
     }
     words
 }
@@ -251,7 +258,8 @@ fn check_segments(op: &'static str, batch: &Batch) -> Result<()> {
         check(op, "number of parents", parents.len(), segment.rows.len())?;
         check_index(op, "rows of a tree", parents.len(), TREE_ROWS + 1)?;
         for (i, parent) in parents.iter().enumerate() {
-            if let Some(parent) = parent.filter(|&p| p as usize >= i) {
+            let known = parent.filter(|parent| parent & DRAWN == 0);
+            if let Some(parent) = known.filter(|&p| p as usize >= i) {
                 let expected = format!("a row before {i}");
                 return refuse(op, "parent of a row", expected, parent.to_string());
             }

@@ -113,6 +113,8 @@ kernels! {
     DRAW = "draw" "draw_tokens" DrawParams,
     CUT = "cut" "cut_rows" DrawParams,
     RACE = "race" "race_rows" DrawParams,
+    GROW = "grow" "grow_trees" GrowParams,
+    PLANT = "grow" "plant_trees" PlantParams,
     MASK_ROWS = "edit" "mask_rows" EditParams,
     CHANGE_TOKENS = "edit" "change_tokens" EditParams,
     RESTORE_DRAWN = "edit" "restore_drawn_rows" EditParams,

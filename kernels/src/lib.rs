@@ -21,6 +21,7 @@ mod exchange;
 mod gdn;
 mod gdn_prefill;
 mod group;
+mod grow;
 mod kernel;
 mod linear;
 mod norm;

@@ -8,8 +8,8 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use volley_ops::{
     AttentionDims, AttentionMask, Batch, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Dtype, Edit,
-    EditedRows, GdnDims, GdnRows, GdnStates, Keep, KvDims, MatrixData, NormKind, Ops, Origin,
-    Result, RopeTable,
+    EditedRows, GdnDims, GdnRows, GdnStates, Growth, Keep, KvDims, MatrixData, NormKind, Ops,
+    Origin, Result, RopeTable,
 };
 
 use crate::attention::HeadNorms;
@@ -23,7 +23,7 @@ use crate::norm::Norm;
 use crate::params::BLOCK_TOKENS;
 use crate::rank::CudaOps;
 use crate::recorded::Recorded;
-use crate::{attention, draw, edit, gdn, gdn_prefill, norm, rows, top};
+use crate::{attention, draw, edit, gdn, gdn_prefill, grow, norm, rows, top};
 
 #[cfg(feature = "cuda")]
 impl CudaOps {
@@ -180,9 +180,7 @@ impl Ops for CudaOps {
         out: &mut Buf,
     ) -> Result<()> {
         let op = "embed_drawn";
-        let rows = ids.iter().filter(|id| **id & DRAWN != 0);
-        let rows = rows.map(|id| (id ^ DRAWN) as usize + 1).max().unwrap_or(0);
-        let drawn = drawn.float(op, "drawn", rows, DRAWN_WIDTH)?;
+        let drawn = drawn.float(op, "drawn", drawn_rows(ids.iter().copied()), DRAWN_WIDTH)?;
         let index = self.tables.index(op, ids)?;
         rows::embed(&*self.driver, index, drawn, ids.len(), table, first, out)
     }
@@ -462,6 +460,21 @@ impl Ops for CudaOps {
         edit::draw_edited(driver, scratch, &self.tables, from, edits, draws, out)
     }
 
+    fn grow(&self, tops: &Buf, trees: &[Growth], out: &mut Buf) -> Result<()> {
+        grow::grow(&*self.driver, self.ranks(), tops, trees, out)
+    }
+
+    fn plant(&self, batch: &Batch, drafts: &Buf) -> Result<()> {
+        let op = "plant";
+        let parents = batch
+            .segments
+            .iter()
+            .flat_map(|s| s.parents.iter().flatten());
+        let rows = drawn_rows(parents.flatten().copied());
+        self.tables
+            .plant(op, batch, drafts.float(op, "drafts", rows, DRAWN_WIDTH)?)
+    }
+
     fn reduce_add_rms_norm(
         &self,
         delta: &mut Buf,
@@ -507,4 +520,10 @@ fn values(bytes: &[u8], f32: bool) -> Vec<f32> {
         narrow.convert_to_f32_slice(&mut values);
     }
     values
+}
+
+/// Rows of drafts that some ids, or parents, name.
+fn drawn_rows(ids: impl Iterator<Item = u32>) -> usize {
+    let rows = ids.filter(|id| id & DRAWN != 0);
+    rows.map(|id| (id ^ DRAWN) as usize + 1).max().unwrap_or(0)
 }

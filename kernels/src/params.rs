@@ -1,6 +1,6 @@
 //! Parameters of the kernels, one struct each, as kernels/cuda/params.h has them.
 
-use volley_ops::{Change, Draw};
+use volley_ops::{Change, Draw, Growth};
 
 use crate::driver::Address;
 
@@ -64,6 +64,8 @@ pub const DRAW_SLICE: usize = 4096;
 /// Digits of a key, and values that one has.
 pub const CUT_DIGITS: i32 = 5;
 pub const CUT_BINS: usize = 2048;
+/// Trees that one launch grows.
+pub const MOST_TREES: usize = 32;
 /// Bytes of a row that is drawn from, and of the first token of a slice.
 pub const OPEN_ROW_BYTES: usize = 48;
 pub const FIRST_BYTES: usize = 16;
@@ -353,6 +355,30 @@ params! {
         by_mass: i32,
         padding: i32,
     }
+    GrowTree (32) {
+        first: i32,
+        depth: i32,
+        budget: i32,
+        seeded: i32,
+        candidates: i32,
+        to: i32,
+        scale: f32,
+        padding: i32,
+    }
+    GrowParams (1048) {
+        tops: Address,
+        out: Address,
+        ranks: i32,
+        padding: i32,
+        trees: [GrowTree; MOST_TREES],
+    }
+    PlantParams (40) {
+        segments: Address,
+        drafts: Address,
+        row_parent: Address,
+        row_position: Address,
+        row_ancestors: Address,
+    }
     TokenChange (16) {
         token: u32,
         bias: f32,
@@ -389,7 +415,7 @@ macro_rules! plain {
     )*};
 }
 
-plain! { DrawRow EditRow TokenChange }
+plain! { DrawRow EditRow GrowTree TokenChange }
 
 impl From<&Draw> for DrawRow {
     fn from(draw: &Draw) -> Self {
@@ -400,6 +426,21 @@ impl From<&Draw> for DrawRow {
             top_p: draw.top_p,
             min_p: draw.min_p,
             top_k: draw.top_k,
+        }
+    }
+}
+
+impl From<&Growth> for GrowTree {
+    fn from(tree: &Growth) -> Self {
+        Self {
+            first: tree.first as i32,
+            depth: tree.depth as i32,
+            budget: tree.budget as i32,
+            seeded: i32::from(tree.seeded),
+            candidates: tree.candidates as i32,
+            to: tree.to as i32,
+            scale: tree.scale(),
+            padding: 0,
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::buf::Memory;
 use crate::dims::{check, check_index, refuse};
 use crate::driver::{Address, Driver};
 use crate::error::in_op;
-use crate::params::{DrawRow, Tables};
+use crate::kernel::PLANT;
+use crate::params::{DrawRow, PlantParams, Tables};
 use crate::rank::Limits;
 use crate::upload::upload;
 
@@ -56,6 +57,8 @@ struct Known {
     layout: Layout,
     pass: Pass,
     keep: Option<Keep>,
+    /// Whether a kernel wrote some of it after the last copy.
+    planted: bool,
 }
 
 impl PassTables {
@@ -115,7 +118,9 @@ impl PassTables {
         keep: Option<&Keep>,
         repeats: impl Fn(Shape) -> bool,
     ) -> Result<Shape> {
-        let last = self.closed.take().filter(|last| last.batch == *batch);
+        let same = |last: &Known| last.batch == *batch || last.batch.becomes(batch);
+        let last = self.closed.take().filter(same);
+        let planted = last.as_ref().is_some_and(|last| last.planted);
         let kept = |layout| keep.map(|keep| encode_keep(op, layout, batch, keep));
         let (facts, layout, bytes, at) = match last {
             Some(Known { layout, pass, .. }) => {
@@ -123,15 +128,9 @@ impl PassTables {
                 (pass.facts, layout, kept, layout.kept_ends())
             }
             None => {
-                let mut encoded = encode(op, batch)?;
+                let mut encoded = self.encode_whole(op, batch)?;
+                check_known(op, batch)?;
                 let (facts, layout) = (encoded.facts, encoded.layout);
-                check(
-                    op,
-                    "missing blocks of the segments",
-                    facts.missing_blocks,
-                    0,
-                )?;
-                self.check(op, &encoded)?;
                 if let Some(kept) = kept(layout).transpose()? {
                     encoded.bytes[layout.kept_ends()..][..kept.len()].copy_from_slice(&kept);
                 }
@@ -147,8 +146,11 @@ impl PassTables {
         };
         let to = self.recorded.memory.address() + at as u64;
         match repeats(shape) {
-            _ if bytes.is_empty() => {}
+            true if bytes.is_empty() => {}
             true => upload(&*self.driver, op, to, &bytes)?,
+            // A copy lets all before it end, a kernel that wrote tables, too.
+            false if bytes.is_empty() && planted => self.stage(op, to, &[0; 4])?,
+            false if bytes.is_empty() => {}
             false => self.stage(op, to, &bytes)?,
         }
         *self.open.borrow_mut() = Some(Known {
@@ -156,8 +158,50 @@ impl PassTables {
             layout,
             pass: pass_at(&self.recorded.memory, layout, facts),
             keep: keep.cloned(),
+            planted: false,
         });
         Ok(shape)
+    }
+
+    /// Copies the tables of the recorded pass that comes next, and writes into them the parents that are known
+    /// by their rows of `drafts` only.
+    pub fn plant(&self, op: &'static str, batch: &Batch, drafts: Address) -> Result<()> {
+        self.closed.take();
+        let Encoded {
+            layout,
+            facts,
+            bytes,
+        } = self.encode_whole(op, batch)?;
+        let memory = &self.recorded.memory;
+        upload(&*self.driver, op, memory.address(), &bytes)?;
+        let pass = pass_at(memory, layout, facts);
+        let params = PlantParams {
+            segments: pass.tables.segments,
+            drafts,
+            row_parent: pass.tables.row_parent,
+            row_position: pass.tables.row_position,
+            row_ancestors: pass.tables.row_ancestors,
+        };
+        // SAFETY: the tables were copied, and the caller vouches for the drafts.
+        unsafe { PLANT.launch(&*self.driver, [facts.segments, 1, 1], &params) }
+            .map_err(in_op(op))?;
+        *self.closed.borrow_mut() = Some(Known {
+            batch: batch.clone(),
+            layout,
+            pass,
+            keep: None,
+            planted: true,
+        });
+        Ok(())
+    }
+
+    /// A batch of which no block is missing, as recorded passes need it.
+    fn encode_whole(&self, op: &'static str, batch: &Batch) -> Result<Encoded> {
+        let encoded = encode(op, batch)?;
+        let missing = encoded.facts.missing_blocks;
+        check(op, "missing blocks of the segments", missing, 0)?;
+        self.check(op, &encoded)?;
+        Ok(encoded)
     }
 
     /// Ends what [`PassTables::open`] began.
@@ -199,6 +243,7 @@ impl PassTables {
     }
 
     fn copy(&self, op: &'static str, batch: &Batch, memory: &Memory) -> Result<Known> {
+        check_known(op, batch)?;
         let encoded = encode(op, batch)?;
         self.check(op, &encoded)?;
         self.stage(op, memory.address(), &encoded.bytes)?;
@@ -207,6 +252,7 @@ impl PassTables {
             layout: encoded.layout,
             pass: pass_at(memory, encoded.layout, encoded.facts),
             keep: None,
+            planted: false,
         })
     }
 
@@ -272,6 +318,14 @@ impl PassTables {
     #[cfg(feature = "cuda")]
     pub fn last_draws(&self) -> Address {
         self.draws.address()
+    }
+}
+
+/// An error where parents are to be grown yet.
+fn check_known(op: &'static str, batch: &Batch) -> Result<()> {
+    match batch.is_grown() {
+        true => refuse(op, "batch", "one that was planted just before", "another"),
+        false => Ok(()),
     }
 }
 

@@ -10,7 +10,8 @@ use half::bf16;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use volley_kernels::{CudaOps, Driver, Emulated, Limits, Route, Wiring};
-use volley_ops::{Dtype, Error, NormKind, Ops, Result};
+use volley_ops::{CANDIDATES, DRAWN_WIDTH, Dtype, Error, Growth, NormKind, Ops, Result, TOP_WIDTH};
+use volley_ops_candle::CandleOps;
 
 fn group(ranks: usize, wiring: Wiring) -> Vec<CudaOps> {
     let limits = Limits {
@@ -304,4 +305,78 @@ fn shapes_that_do_not_fit_are_refused() {
     let wide = CudaOps::group(Vec::new(), Limits::default(), Wiring::default());
     let error = wide.err().unwrap().to_string();
     assert_eq!(error, "exchange: number of ranks is 0, expected 1 to 8");
+}
+
+/// Every rank grows the tree that one rank would of all logits, also where one of them has few candidates, or
+/// all of the likeliest.
+#[test]
+fn ranks_grow_the_same_trees() {
+    const ROWS: usize = 15;
+    let cpu = CandleOps::single(candle_core::Device::Cpu);
+    for ranks in [2, 4] {
+        for (kind, share) in [(0, 40), (1, 40), (2, 40), (3, 100), (4, 8)] {
+            let mut rng = ChaCha8Rng::seed_from_u64(kind);
+            let width = ranks * share;
+            let logit = |i: usize| {
+                let x = rng.random_range(-3.0..3.0f32);
+                match kind {
+                    0 => x.round(),
+                    1 if i % width < share => x + 10.0,
+                    2 if i % width < share && !i.is_multiple_of(5) => f32::NEG_INFINITY,
+                    _ => x,
+                }
+            };
+            let logits: Vec<f32> = (0..ROWS * width).map(logit).collect();
+            let trees =
+                [(31, true, 64), (63, false, 64), (31, true, 3)].map(|(budget, seeded, most)| {
+                    Growth {
+                        first: 0,
+                        depth: ROWS,
+                        budget,
+                        seeded,
+                        temperature: 0.8,
+                        candidates: CANDIDATES.min(width).min(most),
+                        to: if seeded {
+                            63 + 31 * usize::from(most == 3)
+                        } else {
+                            0
+                        },
+                    }
+                });
+            let top = |width: usize, first: usize, logits: &[f32]| {
+                let x = cpu.upload(logits, ROWS, width, Dtype::F32).unwrap();
+                let mut out = cpu.alloc(ROWS, TOP_WIDTH, Dtype::F32).unwrap();
+                cpu.top(&x, ROWS, first as u32, u32::MAX, &mut out).unwrap();
+                out
+            };
+            let mut out = cpu.alloc(125, DRAWN_WIDTH, Dtype::F32).unwrap();
+            cpu.grow(&top(width, 0, &logits), &trees, &mut out).unwrap();
+            let expected = cpu.read(&out, 0..125).unwrap();
+            let parts: Vec<Vec<f32>> = (0..ranks)
+                .map(|rank| {
+                    let share = logits
+                        .chunks(width)
+                        .flat_map(|row| row[rank * share..][..share].to_vec());
+                    let share: Vec<f32> = share.collect();
+                    let top = top(width / ranks, rank * width / ranks, &share);
+                    cpu.read(&top, 0..ROWS).unwrap()
+                })
+                .collect();
+            let rows = (0..ROWS).flat_map(|row| {
+                let parts = parts.iter();
+                parts.flat_map(move |part| &part[row * TOP_WIDTH..][..TOP_WIDTH])
+            });
+            let rows: Vec<f32> = rows.copied().collect();
+            let group = group(ranks, Wiring::default());
+            let found = group.iter().map(|ops| {
+                let tops = ops.upload(&rows, ROWS, ranks * TOP_WIDTH, Dtype::F32);
+                let mut out = ops.alloc(125, DRAWN_WIDTH, Dtype::F32).unwrap();
+                ops.grow(&tops.unwrap(), &trees, &mut out).unwrap();
+                ops.read(&out, 0..125).unwrap()
+            });
+            for found in found {
+                assert_eq!(found, expected, "{ranks} ranks, kind {kind}");
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ mod later;
 mod mtp;
 
 use volley_model::{Drafter, Target};
-use volley_ops::{Batch, DRAWN, Ops, Segment};
+use volley_ops::{Batch, CANDIDATES, DRAWN, Growth, Ops, Segment};
 use volley_speculate::{
     Allowed, Choice, DraftPlan, Drafting, Error, Logits, Method, Proposal, Proposer, Rule,
     TreeOrder, TreeShape, draft_chain, draft_tree,
@@ -130,7 +130,7 @@ impl<O: Ops> DflashProposer<O> {
         Ok(())
     }
 
-    /// Chains of tokens that the device draws and keeps.
+    /// Chains that the device draws and trees that it grows: it keeps both.
     fn draw(
         &mut self,
         rank: &mut TargetRank<O>,
@@ -138,21 +138,61 @@ impl<O: Ops> DflashProposer<O> {
         blocks: &Blocks,
     ) -> Result<Vec<Proposal>, EngineError> {
         let TargetRank { ops, target, .. } = rank;
-        let mut draws = Vec::with_capacity(blocks.anchors.len() * blocks.depth);
+        let Blocks {
+            batch,
+            anchors,
+            depth: rows,
+        } = blocks;
+        let chains = sequences
+            .iter()
+            .any(|d| matches!(d.plan, DraftPlan::Chain { .. }));
+        let (mut draws, mut trees) = (Vec::new(), Vec::new());
         let mut proposals = vec![Proposal::default(); sequences.len()];
+        let (mut first, mut to) = (0, if chains { anchors.len() * rows } else { 0 });
         for (d, proposal) in sequences.iter().zip(&mut proposals) {
-            if wants_block(d) {
-                let first = draws.len();
-                draws.extend((0..blocks.depth).map(|row| draw_at(d.sampling, d.past + 1 + row)));
-                let rows = first..first + depth(d.plan).min(blocks.depth);
-                proposal.tokens = rows.map(|row| DRAWN | row as u32).collect();
+            if !wants_block(d) {
+                continue;
             }
+            if chains {
+                draws.extend((0..*rows).map(|row| draw_at(d.sampling, d.past + 1 + row)));
+            }
+            let drafts = |first: usize, count| (first..first + count).map(|row| DRAWN | row as u32);
+            match self.growth(d, *rows) {
+                Some(tree) => {
+                    proposal.tokens = drafts(to, tree.budget).collect();
+                    proposal.parents = Some(proposal.tokens.clone());
+                    trees.push(Growth { first, to, ..tree });
+                    to += tree.budget;
+                }
+                None => proposal.tokens = drafts(first, depth(d.plan).min(*rows)).collect(),
+            }
+            first += rows;
         }
-        let Blocks { batch, anchors, .. } = blocks;
-        let sizes = [blocks.depth, self.sampling.allowed];
+        let sizes = [*rows, self.sampling.allowed];
         let drafter = &mut self.drafter;
-        drafter.draw(ops, target, anchors, batch, sizes, &draws)?;
+        drafter.draw(ops, target, anchors, batch, sizes, &draws, &trees)?;
         Ok(proposals)
+    }
+
+    /// The tree of a plan, if the device can grow it from the first `rows` rows of a block: nobody has to see
+    /// it, its nodes are known by number, and candidates decide over its rows, as the positions of what is
+    /// drawn are not known ahead.
+    fn growth(&self, d: &Drafting<'_>, rows: usize) -> Option<Growth> {
+        let DraftPlan::Tree(shape) = d.plan else {
+            return None;
+        };
+        let (temperature, count) = self.sampling.order.softmax(d.sampling)?;
+        let tree = Growth {
+            first: 0,
+            depth: depth(d.plan).min(rows),
+            budget: shape.budget,
+            seeded: shape.seeded,
+            temperature,
+            candidates: count.min(CANDIDATES).min(self.sampling.allowed),
+            to: 0,
+        };
+        let decided = draw_at(d.sampling, 0).of_candidates();
+        (d.free && decided && tree.fills()).then_some(tree)
     }
 
     /// Chains and trees of tokens that the host chooses from what the device found.
@@ -351,10 +391,10 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
     }
 
     /// The drafter always runs its full block, as it was trained; the plan bounds
-    /// what is verified. Sequences that want no block get no drafts. Chains under [`Rule::Match`] that
-    /// nobody has to see before they are verified are drawn by the device, and nothing is waited for.
-    /// Trees, penalties, bias and [`Rule::Residual`] are the host's, which chooses from candidates and from
-    /// what the device draws behind the history.
+    /// what is verified. Sequences that want no block get no drafts. Under [`Rule::Match`] the device draws
+    /// chains and grows trees that nobody has to see before they are verified, and nothing is waited for.
+    /// Penalties, bias, trees that noise or a filter of mass shape and [`Rule::Residual`] are the host's,
+    /// which chooses from candidates and from what the device draws behind the history.
     fn propose(
         &mut self,
         rank: &mut TargetRank<O>,
@@ -369,9 +409,9 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         let Some(blocks) = Blocks::of(sequences, self.drafter.config().block_size) else {
             return Ok(vec![Proposal::default(); sequences.len()]);
         };
-        let unseen = |d: &Drafting<'_>| {
-            let chain = matches!(d.plan, DraftPlan::Chain { .. });
-            chain && d.free && d.sampling.leaves_logits()
+        let unseen = |d: &Drafting<'_>| match d.plan {
+            DraftPlan::Tree(_) => self.growth(d, blocks.depth).is_some(),
+            _ => d.free && d.sampling.leaves_logits(),
         };
         let mut blocked = sequences.iter().filter(|d| wants_block(d));
         match self.sampling.rule == Rule::Match && blocked.all(unseen) {

@@ -1,5 +1,6 @@
 use std::ops::Range;
 
+use volley_ops::DRAWN;
 use volley_speculate::{
     Choice, Commit, End, History, Logits, Proposal, Rule, TreeOrder, cut, distribution_of,
     logprob_of, sample, verify,
@@ -55,8 +56,14 @@ impl Sequence {
     }
 
     /// Asks ahead for the tokens behind anchor and drafts, `1 + drafts` rows: what a grammar is awake over, or
-    /// is forced, is not known ahead.
+    /// is forced, is not known ahead. Nor is the depth of a row of a tree that the device grew, over which
+    /// candidates decide.
     pub fn ask(&mut self, proposal: &Proposal, allowed: usize, asks: &mut Asks) {
+        let mut parents = proposal.parents.iter().flatten();
+        if parents.any(|parent| parent & DRAWN != 0) {
+            (0..=proposal.tokens.len()).for_each(|_| asks.add(None));
+            return;
+        }
         let params = &self.request.sampling;
         let before = self.history.output().len();
         for (row, depth) in proposal.depths().into_iter().enumerate() {

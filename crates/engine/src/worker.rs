@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use volley_cache::TailCopy;
-use volley_model::Outcome;
+use volley_model::{Drafted, Outcome};
 use volley_ops::{Batch, DRAWN, Dtype, Keep, Ops, Segment};
 use volley_speculate::{Drafting, Proposal, Proposer};
 
@@ -195,11 +195,7 @@ impl<O: Ops> RankWorker<O> {
             drawn,
             drafts: known,
         } = &outcome;
-        let ids = pass.ids.iter_mut();
-        let drafts = proposals.iter_mut().flat_map(|p| p.tokens.iter_mut());
-        for id in ids.chain(drafts).filter(|id| **id & DRAWN != 0) {
-            *id = known[(*id ^ DRAWN) as usize];
-        }
+        pass.know(&mut proposals, known);
         let answered = begun.elapsed();
 
         let mut keep = Keep::new();
@@ -367,6 +363,28 @@ impl Pass {
             blocks: blocks.to_vec(),
             parents,
         });
+    }
+
+    /// Puts drafts that only the device knew in their places.
+    fn know(&mut self, proposals: &mut [Proposal], drafts: &[Drafted]) {
+        let known = |row: u32| drafts[(row ^ DRAWN) as usize];
+        for id in self.ids.iter_mut().filter(|id| **id & DRAWN != 0) {
+            *id = known(*id).token;
+        }
+        for proposal in proposals {
+            for id in proposal.tokens.iter_mut().filter(|id| **id & DRAWN != 0) {
+                *id = known(*id).token;
+            }
+            let parents = proposal.parents.iter_mut().flatten();
+            for parent in parents.filter(|parent| **parent & DRAWN != 0) {
+                *parent = known(*parent).parent;
+            }
+        }
+        let segments = self.batch.segments.iter_mut();
+        let parents = segments.flat_map(|segment| segment.parents.iter_mut().flatten());
+        for parent in parents.flatten().filter(|parent| **parent & DRAWN != 0) {
+            *parent = known(*parent).parent;
+        }
     }
 }
 

@@ -162,5 +162,63 @@ fn a_step_waits_once() {
             assert!(waits <= most, "{} waits, {}", waits, method.name());
         }
     }
+    // Trees that candidates decide are grown and verified unseen, greedy and at a temperature.
+    for temperature in [0.0, FLAT] {
+        let mut request = sampled(prompt(3, 30), 40, temperature, 9);
+        request.sampling.top_k = 64;
+        request.speculate = by(Method::Ddtree);
+        let before = switch.waits();
+        let outcome = run(&engine, request.clone());
+        let waits = switch.waits() - before;
+        assert_eq!(waits, 1 + outcome.terminal.usage.steps, "{temperature}");
+        let biased = run(&engine, biased(request));
+        assert_eq!(
+            outcome.tokens, biased.tokens,
+            "grown, and built by the host"
+        );
+    }
     assert!(switch.widest() <= TOP_WIDTH, "{} wide", switch.widest());
+}
+
+/// Trees that the device grows change no text, whatever their size, beside others, on one rank and on two.
+#[test]
+fn grown_trees_change_no_text() {
+    let request = |seed: u64, temperature| {
+        let mut request = sampled(prompt(seed, 30), 30, temperature, seed);
+        request.sampling.top_k = 40;
+        request
+    };
+    let requests = || (0..6).map(|seed| request(seed, if seed % 2 == 0 { 0.0 } else { FLAT }));
+    let alone = start(options(Speculation::none()));
+    let texts: Vec<_> = requests().map(|r| run(&alone, r).tokens).collect();
+    for (ranks, tree_budget) in [(1, 63), (1, 17), (2, 31)] {
+        let engine = start(EngineOptions {
+            max_running: 4,
+            ranks,
+            ..options(Speculation {
+                tree_budget,
+                ..every_method()
+            })
+        });
+        let methods = [Method::Ddtree, Method::Dflash, Method::Ddtree];
+        let drafted = requests().zip(methods.into_iter().cycle());
+        let running: Vec<_> = drafted
+            .map(|(request, method)| {
+                let speculate = by(method);
+                engine
+                    .submit(Request {
+                        speculate,
+                        ..request
+                    })
+                    .unwrap()
+            })
+            .collect();
+        for (i, (running, text)) in running.iter().zip(&texts).enumerate() {
+            assert_eq!(
+                wait(running).tokens,
+                *text,
+                "{ranks} ranks, {tree_budget} nodes, text {i}"
+            );
+        }
+    }
 }

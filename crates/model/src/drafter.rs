@@ -1,4 +1,4 @@
-use volley_ops::{Batch, Draw, Dtype, Edit, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, Draw, Dtype, Edit, Growth, NormKind, Ops, RopeTable};
 
 use crate::checkpoint::Checkpoint;
 use crate::layers::{
@@ -189,8 +189,10 @@ impl<O: Ops> Drafter<O> {
     }
 
     /// As [`Drafter::draft`], but the device draws the tokens, one for each of `draws`
-    /// (`[segments * depth]`), and keeps them: row `i` of them is the id `DRAWN | i` of the next
-    /// [`Target::verify`]. Nothing is waited for.
+    /// (`[segments * depth]`, or none), and keeps them: row `i` of them is the id `DRAWN | i` of the next
+    /// [`Target::verify`]. Behind these it grows `trees` from the candidates of the same rows. Nothing is
+    /// waited for.
+    #[allow(clippy::too_many_arguments)]
     pub fn draw(
         &mut self,
         ops: &O,
@@ -199,13 +201,14 @@ impl<O: Ops> Drafter<O> {
         batch: &Batch,
         [depth, allowed]: [usize; 2],
         draws: &[Draw],
+        trees: &[Growth],
     ) -> Result<()> {
         self.block(ops, target, anchors, batch)?;
         let rows = self.predictions(batch, depth);
         let hidden = self.stream.normed();
         target
             .vocabulary()
-            .draft(ops, hidden, &rows, allowed, draws)
+            .draft(ops, hidden, &rows, allowed, draws, trees)
     }
 
     /// As [`Drafter::draft`], all f32 logits of all positions:

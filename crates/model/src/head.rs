@@ -1,4 +1,4 @@
-use volley_ops::{DRAWN, DRAWN_WIDTH, Draw, Dtype, Edit, Ops};
+use volley_ops::{Batch, DRAWN, DRAWN_WIDTH, Draw, Dtype, Edit, Growth, Ops};
 
 use crate::logit_rows::LogitRows;
 use crate::weights::Scope;
@@ -11,8 +11,17 @@ pub struct Outcome {
     pub tops: TopRows,
     /// The token that was drawn from each row; empty where none were asked for.
     pub drawn: Vec<Drawn>,
-    /// Of the target: drafts that were drawn before the pass and not handed out yet, by their rows.
-    pub drafts: Vec<u32>,
+    /// Of the target: drafts that were drawn or grown before the pass and not handed out yet, by their rows.
+    pub drafts: Vec<Drafted>,
+}
+
+/// A draft that only the device knew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drafted {
+    /// Its token.
+    pub token: u32,
+    /// Row of its parent in its segment, if it was grown.
+    pub parent: u32,
 }
 
 /// The embedding table and the output head, both split by vocabulary rows.
@@ -27,7 +36,7 @@ pub(crate) struct Vocabulary<O: Ops> {
     logits: LogitRows<O>,
     /// Tokens that were drawn from the logits of a pass.
     chosen: O::Buf,
-    /// Drafts that were drawn, and how many of them.
+    /// Drafts that were drawn or grown, and how many of them.
     drafts: O::Buf,
     drafted: usize,
 }
@@ -59,25 +68,43 @@ impl<O: Ops> Vocabulary<O> {
             input: ops.alloc(rows, hidden, Dtype::Activation)?,
             logits: LogitRows::new(ops, rows, vocab, shard)?,
             chosen: float(rows, DRAWN_WIDTH)?,
-            drafts: float(rows, DRAWN_WIDTH)?,
+            // Trees lie behind what is drawn for the rows that they grow from.
+            drafts: float(2 * rows, DRAWN_WIDTH)?,
             drafted: 0,
         })
     }
 
     /// Embeddings of `ids`, the same on every rank; those with the bit [`DRAWN`] were drawn.
     pub(crate) fn embed(&self, ops: &O, ids: &[u32], out: &mut O::Buf) -> Result<()> {
-        let drawn = |id: &&u32| **id & DRAWN != 0;
-        match ids.iter().filter(drawn).map(|id| id ^ DRAWN).max() {
-            None => ops.embed(ids, &self.table, self.first, out)?,
-            Some(row) if (row as usize) < self.drafted => {
-                ops.embed_drawn(ids, &self.drafts, &self.table, self.first, out)?;
-            }
-            Some(row) => {
-                let expected = format!("below the {} that were drawn", self.drafted);
-                return Err(check::error("embed", "drawn row", expected, row));
-            }
+        match self.drawn("embed", ids.iter().copied())? {
+            false => ops.embed(ids, &self.table, self.first, out)?,
+            true => ops.embed_drawn(ids, &self.drafts, &self.table, self.first, out)?,
         }
         Ok(ops.all_reduce(out, ids.len())?)
+    }
+
+    /// Parents of a batch that were grown become known to the device.
+    pub(crate) fn plant(&self, ops: &O, batch: &Batch) -> Result<()> {
+        let parents = batch
+            .segments
+            .iter()
+            .flat_map(|s| s.parents.iter().flatten());
+        match self.drawn("plant", parents.flatten().copied())? {
+            false => Ok(()),
+            true => Ok(ops.plant(batch, &self.drafts)?),
+        }
+    }
+
+    /// Whether some of these are rows of drafts, which exist then.
+    fn drawn(&self, call: &'static str, ids: impl Iterator<Item = u32>) -> Result<bool> {
+        let rows = ids.filter(|id| id & DRAWN != 0).map(|id| id ^ DRAWN);
+        match rows.max() {
+            Some(row) if row as usize >= self.drafted => {
+                let expected = format!("below the {} that were drawn", self.drafted);
+                Err(check::error(call, "drawn row", expected, row))
+            }
+            row => Ok(row.is_some()),
+        }
     }
 
     /// f32 logits `[rows.len(), vocab]` of rows of `x`, the same on every rank.
@@ -132,11 +159,15 @@ impl<O: Ops> Vocabulary<O> {
             (&self.drafts, 0..self.drafted),
         ])?;
         self.drafted = 0;
-        let drafts = Drawn::read(&parts[2]);
+        let drafts = parts[2].chunks_exact(DRAWN_WIDTH);
+        let drafts = drafts.map(|row| Drafted {
+            token: row[0] as u32,
+            parent: row[1] as u32,
+        });
         Ok(Outcome {
+            drafts: drafts.collect(),
             drawn: Drawn::read(&parts[1]),
             tops: TopRows::new(parts.swap_remove(0), ops.ranks()),
-            drafts: drafts.iter().map(|drawn| drawn.token).collect(),
         })
     }
 
@@ -157,7 +188,8 @@ impl<O: Ops> Vocabulary<O> {
         self.logits.draw(ops, allowed, draws, edits, chosen)
     }
 
-    /// Draws a token from each of the rows of `x` and leaves it on the device.
+    /// Draws a token from each of the rows of `x`, if there are draws, grows trees from them, and leaves all of
+    /// it on the device.
     pub(crate) fn draft(
         &mut self,
         ops: &O,
@@ -165,12 +197,19 @@ impl<O: Ops> Vocabulary<O> {
         rows: &[u32],
         allowed: usize,
         draws: &[Draw],
+        trees: &[Growth],
     ) -> Result<()> {
         self.drafted = 0;
         self.rank(ops, x, rows, allowed)?;
-        self.logits
-            .draw(ops, allowed, draws, &[], &mut self.drafts)?;
-        self.drafted = draws.len();
+        let drafts = &mut self.drafts;
+        if !draws.is_empty() {
+            self.logits.draw(ops, allowed, draws, &[], drafts)?;
+        }
+        if !trees.is_empty() {
+            ops.grow(self.logits.tops(), trees, drafts)?;
+        }
+        let ends = trees.iter().map(|tree| tree.to + tree.budget);
+        self.drafted = ends.fold(draws.len(), usize::max);
         Ok(())
     }
 
@@ -190,7 +229,7 @@ impl<O: Ops> Vocabulary<O> {
             let expected = format!("at most {} in all", self.rows);
             return Err(check::error("draw", "draws", expected, first + count));
         }
-        self.draft(ops, x, rows, allowed, draws)?;
+        self.draft(ops, x, rows, allowed, draws, &[])?;
         for row in 0..count {
             ops.copy_row(&mut self.drafts, row, first + row)?;
         }

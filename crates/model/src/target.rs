@@ -108,7 +108,7 @@ impl<O: Ops> Target<O> {
     }
 
     /// Runs proposed rows, chains or trees; no state moves before [`Target::commit`]. An id with the
-    /// bit [`volley_ops::DRAWN`] is what [`crate::Drafter::draw`] drew in that row.
+    /// bit [`volley_ops::DRAWN`] is what [`crate::Drafter::draw`] drew in that row, a parent what it grew.
     pub fn verify(&mut self, ops: &O, ids: &[u32], batch: &Batch) -> Result<()> {
         check::pass("Target::verify", ids.len(), batch, self.limits.verify_rows)?;
         self.verified = None;
@@ -117,10 +117,12 @@ impl<O: Ops> Target<O> {
         Ok(())
     }
 
-    /// Moves all states past the kept rows of the last [`Target::verify`], whose batch this is.
+    /// Moves all states past the kept rows of the last [`Target::verify`], whose batch this is, with the
+    /// parents that were grown.
     pub fn commit(&mut self, ops: &O, batch: &Batch, keep: &Keep) -> Result<()> {
         let call = "Target::commit";
-        if self.verified.as_ref() != Some(batch) {
+        let verified = self.verified.as_ref();
+        if batch.is_grown() || !verified.is_some_and(|verified| verified.becomes(batch)) {
             let got = format!("a batch of {} rows", batch.rows());
             return Err(check::error(call, "batch", "that of the last verify", got));
         }
@@ -152,6 +154,7 @@ impl<O: Ops> Target<O> {
         check::places("Target", batch, &self.limits, ops.block_size())?;
         self.rows = 0;
         let rows = ids.len();
+        self.vocabulary.plant(ops, batch)?;
         self.vocabulary.embed(ops, ids, self.stream.restart())?;
         let pass = Pass {
             ops,

@@ -134,6 +134,13 @@ fn candidates(tops: &[f32]) -> Vec<Token> {
     tokens
 }
 
+/// Ids and logits of the candidates of a row, all ranks together, likeliest first.
+pub fn ranked(tops: &[f32]) -> Vec<(u32, f32)> {
+    let mut tokens = candidates(tops);
+    tokens.sort_unstable_by(by_rank);
+    tokens.iter().map(|token| (token.id, token.logit)).collect()
+}
+
 /// Those that have a logit, not yet weighed.
 fn tokens(pairs: impl Iterator<Item = (f32, u32)>) -> Vec<Token> {
     let some = pairs.filter(|(logit, _)| *logit > f32::NEG_INFINITY);

@@ -16,6 +16,7 @@ mod checks;
 mod conv;
 mod draw;
 mod gdn;
+mod grow;
 mod kv;
 mod linear;
 mod math;

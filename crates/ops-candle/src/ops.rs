@@ -1,9 +1,11 @@
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ops::Range;
 
 use candle_core::Device;
 use volley_ops::{
     AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, Edit, EditedRows, GdnDims, GdnRows,
-    Keep, KvDims, NormKind, Ops, Result, RopeTable,
+    Growth, Keep, KvDims, NormKind, Ops, Result, RopeTable,
 };
 
 use crate::attention::attention;
@@ -13,13 +15,15 @@ use crate::kv::{BLOCK_SIZE, Kv};
 use crate::linear::Weight;
 use crate::ranks::Rank;
 use crate::threads::Threads;
-use crate::{conv, draw, gdn, kv, norm, rows, top};
+use crate::{conv, draw, gdn, grow, kv, norm, rows, top};
 
 /// The operations of one rank on a Candle device.
 pub struct CandleOps {
     device: Device,
     rank: Rank,
     threads: Threads,
+    /// The batch that trees were planted in last, without and with their parents.
+    planted: RefCell<Option<(Batch, Batch)>>,
 }
 
 impl CandleOps {
@@ -36,8 +40,20 @@ impl CandleOps {
             device: device.clone(),
             rank,
             threads: Threads::share_of(n),
+            planted: RefCell::default(),
         };
         Rank::all(n).into_iter().map(with).collect()
+    }
+
+    /// A batch with all its parents.
+    fn known<'a>(&self, op: &'static str, batch: &'a Batch) -> Result<Cow<'a, Batch>> {
+        if !batch.is_grown() {
+            return Ok(Cow::Borrowed(batch));
+        }
+        match &*self.planted.borrow() {
+            Some((grown, known)) if grown == batch => Ok(Cow::Owned(known.clone())),
+            _ => Err(grow::unplanted(op)),
+        }
     }
 }
 
@@ -93,7 +109,8 @@ impl Ops for CandleOps {
     }
 
     fn begin(&self, batch: &Batch) -> Result<()> {
-        check_batch("begin", batch)
+        let batch = self.known("begin", batch)?;
+        check_batch("begin", &batch)
     }
 
     fn embed(&self, ids: &[u32], table: &Weight, first: u32, out: &mut Buf) -> Result<()> {
@@ -172,6 +189,7 @@ impl Ops for CandleOps {
             a_log,
             dt_bias,
         };
+        let batch = &self.known("gdn_prepare", batch)?;
         conv::gdn_prepare(dims, proj, &gates, conv_state, batch, rows)
     }
 
@@ -194,6 +212,7 @@ impl Ops for CandleOps {
         state: &Buf,
         out: &mut Buf,
     ) -> Result<()> {
+        let batch = &self.known("gdn_verify", batch)?;
         gdn::gdn_verify(self.threads, dims, rows, batch, state, out)
     }
 
@@ -243,6 +262,7 @@ impl Ops for CandleOps {
         q: &mut Buf,
         kv: &mut Kv,
     ) -> Result<()> {
+        let batch = &self.known("attention_prepare", batch)?;
         kv::attention_prepare(dims, proj, q_norm, k_norm, rope, batch, q, kv)
     }
 
@@ -268,6 +288,7 @@ impl Ops for CandleOps {
         batch: &Batch,
         out: &mut Buf,
     ) -> Result<()> {
+        let batch = &self.known("attention", batch)?;
         attention(self.threads, dims, q, proj, kv, mask, batch, out)
     }
 
@@ -298,6 +319,17 @@ impl Ops for CandleOps {
         out: &mut Buf,
     ) -> Result<()> {
         draw::draw_edited(from, edits, draws, out)
+    }
+
+    fn grow(&self, tops: &Buf, trees: &[Growth], out: &mut Buf) -> Result<()> {
+        grow::grow(self.ranks(), tops, trees, out)
+    }
+
+    fn plant(&self, batch: &Batch, drafts: &Buf) -> Result<()> {
+        let known = grow::plant(batch, drafts)?;
+        check_batch("plant", &known)?;
+        self.planted.replace(Some((batch.clone(), known)));
+        Ok(())
     }
 
     fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {

@@ -5,6 +5,7 @@ mod batch;
 mod dims;
 mod draw;
 mod error;
+mod grow;
 mod ops;
 mod values;
 
@@ -12,5 +13,6 @@ pub use batch::{Batch, Keep, Segment};
 pub use dims::{AttentionDims, AttentionMask, GdnDims, KvDims, NormKind};
 pub use draw::{Change, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Edit, EditedRows};
 pub use error::{Error, Result};
+pub use grow::Growth;
 pub use ops::{CANDIDATES, Dtype, GdnRows, GdnStates, Ops, RopeTable, TOP_WIDTH};
 pub use values::{Format, MatrixData, Origin, Part, noise};

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use crate::{
-    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Edit, EditedRows, Error, GdnDims, Keep,
-    KvDims, MatrixData, NormKind, Result,
+    AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Edit, EditedRows, Error, GdnDims, Growth,
+    Keep, KvDims, MatrixData, NormKind, Result,
 };
 
 /// Tokens per row that [`Ops::top`] finds.
@@ -368,6 +368,20 @@ pub trait Ops: Sized {
         draws: &[Draw],
         out: &mut Self::Buf,
     ) -> Result<()>;
+
+    /// Grows each of `trees` from rows of [`Ops::top`], those of all ranks side by side. A row of `out` (f32,
+    /// [`crate::DRAWN_WIDTH`] wide) holds the token of a node and the row of its parent in the segment that
+    /// is to come, where 0 is the anchor and the first node 1.
+    ///
+    /// A token's surprisal is whole, in units of 2^-16 bits, so that it is the same on every device:
+    /// with `x` the difference of its logit to the likeliest's times [`Growth::scale`] in f32, cut to a whole
+    /// number, at most 60 bits, it is `x` plus the logarithm of the sum of `2^-x` over the candidates,
+    /// both powers and logarithm by the polynomials that `volley_speculate::surprisals` has. Places
+    /// without a candidate count as token 0 with the greatest `x`.
+    fn grow(&self, tops: &Self::Buf, trees: &[Growth], out: &mut Self::Buf) -> Result<()>;
+    /// The parents of `batch` with the bit [`crate::DRAWN`] are those in these rows of `drafts`, which need not
+    /// be known yet: for the next pass over the batch, and for that over what [`Batch::becomes`] of it.
+    fn plant(&self, batch: &Batch, drafts: &Self::Buf) -> Result<()>;
 
     /// `residual += delta` summed over the ranks, then `out = norm(residual)`; leaves anything in
     /// `delta`.

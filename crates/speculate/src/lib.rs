@@ -25,6 +25,7 @@ mod replay;
 mod sample;
 mod simulate;
 mod suffix;
+mod surprisal;
 mod tree;
 mod verify;
 
@@ -45,5 +46,6 @@ pub use proposal::{Commit, Drafting, Proposal, Proposer};
 pub use replay::{Trajectory, Walk};
 pub use sample::sample;
 pub use simulate::{Simulated, simulate};
+pub use surprisal::surprisals;
 pub use tree::{Guess, TreeOrder, best_first, draft_tree};
 pub use verify::{Rule, verify};

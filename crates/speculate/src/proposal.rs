@@ -82,7 +82,7 @@ pub struct Drafting<'a> {
     pub plan: &'a DraftPlan,
     /// How the sequence samples.
     pub sampling: &'a SamplingParams,
-    /// Whether a chain is verified as it is, whatever its tokens: nobody has to see them before.
+    /// Whether drafts are verified as they are, whatever their tokens: nobody has to see them before.
     pub free: bool,
     /// Its tokens so far, the anchor included; comes back as it was.
     pub history: &'a mut History,

@@ -4,16 +4,18 @@ use std::str::FromStr;
 
 use crate::draft::{Foreseen, foreseen};
 use crate::noise::{Noise, Stream};
+use crate::surprisal::surprisals;
 use crate::{
-    Allowed, Choice, Distribution, Error, History, Logits, Proposal, SamplingParams, TreeShape,
+    Allowed, Candidates, Choice, Distribution, Error, History, Logits, Proposal, Row,
+    SamplingParams, TreeShape,
 };
 
-/// A token that may stand at some depth, with the log-probability that it does.
+/// A token that may stand at some depth, with the logarithm of the probability that it does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guess {
     /// Token id.
     pub token: u32,
-    /// Natural logarithm of its probability.
+    /// The logarithm, the same multiple of it in all rows.
     pub score: f64,
 }
 
@@ -28,6 +30,23 @@ pub enum TreeOrder {
     /// with: the target's token is the one with the largest such ratio of its own. Worth it where
     /// the drafter is as sure as the target; a target that is surer hardly heeds the noise.
     Perturbed,
+}
+
+impl TreeOrder {
+    /// Temperature and number of the candidates of a row whose softmax orders nodes, whatever their tokens
+    /// are: then a tree needs nobody that sees them. None where bias, penalties, noise or a filter of mass
+    /// have a say.
+    pub fn softmax(self, params: &SamplingParams) -> Option<(f32, usize)> {
+        let open = params.top_p == 1.0 && params.min_p == 0.0;
+        match params.leaves_logits() {
+            true if params.temperature == 0.0 => Some((1.0, usize::MAX)),
+            true if open && self == Self::Marginal => match params.top_k {
+                0 => Some((params.temperature, usize::MAX)),
+                top_k => Some((params.temperature, top_k)),
+            },
+            _ => None,
+        }
+    }
 }
 
 impl FromStr for TreeOrder {
@@ -63,9 +82,17 @@ pub fn draft_tree(
     shape: TreeShape,
     order: TreeOrder,
 ) -> Result<Proposal, Error> {
+    params.validate()?;
+    let softmax = order.softmax(params);
     let committed = history.output().len();
     let marginals = (0..shape.depth)
         .map(|row| {
+            if let Some((temperature, count)) = softmax
+                && let Row::Likeliest(candidates) = logits.row(row)?
+                && candidates.log_sum_exp.is_finite()
+            {
+                return Ok(likeliest(&candidates, temperature, count));
+            }
             let choice = Choice {
                 params,
                 history,
@@ -91,6 +118,17 @@ pub fn draft_tree(
         .collect::<Result<Vec<_>, Error>>();
     history.truncate(committed);
     Ok(best_first(&marginals?, shape.budget, shape.seeded))
+}
+
+/// The first `count` candidates of a row.
+fn likeliest(candidates: &Candidates<'_>, temperature: f32, count: usize) -> Vec<Guess> {
+    let logits = &candidates.logits[..candidates.logits.len().min(count)];
+    let surprisals = surprisals(logits, temperature).into_iter();
+    let guess = |(&token, surprisal): (&u32, u32)| Guess {
+        token,
+        score: -f64::from(surprisal),
+    };
+    candidates.ids.iter().zip(surprisals).map(guess).collect()
 }
 
 /// What the target's token at a row may be: the distribution it would be sampled from, or at

@@ -336,6 +336,9 @@ namespace gdn_prefill {
 namespace gdn_verify {
 #include "../gdn_verify.cu"
 }
+namespace grow {
+#include "../grow.cu"
+}
 namespace linear {
 #include "../linear.cu"
 }

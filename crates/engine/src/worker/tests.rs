@@ -24,11 +24,11 @@ const SLOTS: usize = 2;
 const BLOCKS: u32 = 10;
 
 fn worker() -> RankWorker<CandleOps> {
-    worker_with(32)
+    worker_with(TreeOrder::Perturbed, 32)
 }
 
 /// With so many kept prefixes.
-fn worker_with(checkpoints: usize) -> RankWorker<CandleOps> {
+fn worker_with(tree_order: TreeOrder, checkpoints: usize) -> RankWorker<CandleOps> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden");
     let open = |name| Checkpoint::open(&golden.join(name)).unwrap();
     let sources = Sources {
@@ -42,7 +42,7 @@ fn worker_with(checkpoints: usize) -> RankWorker<CandleOps> {
         speculation: Speculation {
             max_drafts: 15,
             mtp: true,
-            tree_order: TreeOrder::Perturbed,
+            tree_order,
             ..Speculation::of(Method::Auto)
         },
         ..EngineOptions::default()
@@ -261,7 +261,7 @@ fn what_was_copied_is_there_when_a_block_is_wanted() {
 /// What nobody goes on with is not taken in, and the next sequence of the slot does not miss it.
 #[test]
 fn what_was_said_last_is_of_no_use_without_a_prefix_cache() {
-    let mut worker = worker_with(0);
+    let mut worker = worker_with(TreeOrder::Perturbed, 0);
     let (mut first, mut drafts) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let mut plan = enter(0, &[7, 8, 9]);
@@ -340,8 +340,8 @@ fn what_was_copied_goes_along_with_a_slot() {
 }
 
 impl RankWorker<CandleOps> {
-    /// The drafts of a chain behind the text of slot 0, as host or device choose them.
-    fn drafts_by(&mut self, device: bool, plan: &DraftPlan) -> Vec<u32> {
+    /// The drafts behind the text of slot 0, as host or device choose them.
+    fn drafts_by(&mut self, device: bool, plan: &DraftPlan) -> Proposal {
         let sequence = self.sequences[0].as_mut().unwrap();
         let (anchor, past, blocks) = (sequence.anchor, sequence.committed, blocks(0));
         let mut drafting = [Drafting {
@@ -355,36 +355,51 @@ impl RankWorker<CandleOps> {
             history: &mut sequence.history,
         }];
         let proposals = self.proposer.propose(&mut self.rank, &mut drafting);
-        let tokens = proposals.unwrap().remove(0).tokens;
-        assert_eq!(tokens.iter().all(|token| token & DRAWN != 0), device);
+        let mut proposals = proposals.unwrap();
+        let proposal = &proposals[0];
+        let unknown = |id: &u32| id & DRAWN != 0;
+        assert_eq!(proposal.tokens.iter().all(unknown), device);
+        assert_eq!(proposal.tokens.iter().any(unknown), device);
         let mut pass = super::Pass::default();
-        let ids = [&[anchor], &tokens[..]].concat();
-        pass.add(self.sequences[0].as_ref().unwrap(), &ids, &blocks, None);
+        let ids = [&[anchor], &proposal.tokens[..]].concat();
+        let parents = proposal.parents.as_deref().map(super::segment_parents);
+        pass.add(self.sequences[0].as_ref().unwrap(), &ids, &blocks, parents);
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &ids, &pass.batch).unwrap();
         let outcome = target.outcome(ops, &[0], self.sampling.allowed, &[], &[]);
-        let drawn = outcome.unwrap().drafts;
-        let chosen = |token: &u32| match device {
-            true => drawn[(token ^ DRAWN) as usize],
-            false => *token,
-        };
-        tokens.iter().map(chosen).collect()
+        pass.know(&mut proposals, &outcome.unwrap().drafts);
+        assert!(!pass.ids.iter().any(unknown) && !pass.batch.is_grown());
+        assert_eq!(pass.ids[1..], proposals[0].tokens);
+        proposals.remove(0)
     }
 }
 
-/// Whoever chooses them, drafts are the same, whether candidates decide them or not.
-#[test]
-fn the_device_draws_what_the_host_would() {
-    let sampled = |temperature, top_k, top_p, min_p, seed| SamplingParams {
+fn sampled(temperature: f32, top_k: usize, top_p: f32, min_p: f32, seed: u64) -> SamplingParams {
+    SamplingParams {
         temperature,
         top_k,
         top_p,
         min_p,
         seed,
         ..SamplingParams::default()
-    };
+    }
+}
+
+/// A worker behind a prompt of this number.
+fn behind(order: TreeOrder, prompt: usize, sampling: &SamplingParams) -> RankWorker<CandleOps> {
+    let mut worker = worker_with(order, 32);
+    let prompt: Vec<u32> = (0..40).map(|i| (i * 37 + prompt as u32) % 500).collect();
+    let mut plan = enter(0, &prompt);
+    plan.enter[0].request.as_mut().unwrap().sampling = sampling.clone();
+    step(&mut worker, plan);
+    worker
+}
+
+/// Whoever chooses them, drafts are the same, whether candidates decide them or not.
+#[test]
+fn the_device_draws_what_the_host_would() {
     let mut distinct = std::collections::BTreeSet::new();
-    for (seed, sampling) in [
+    for (prompt, sampling) in [
         SamplingParams::default(),
         sampled(40.0, 64, 1.0, 0.0, 1),
         sampled(40.0, 50, 0.7, 0.0, 2),
@@ -395,22 +410,130 @@ fn the_device_draws_what_the_host_would() {
         sampled(40.0, 0, 0.8, 0.0, 7),
         sampled(40.0, 300, 0.9, 0.1, 8),
     ]
-    .into_iter()
+    .iter()
     .enumerate()
     {
-        let mut worker = worker();
-        let prompt: Vec<u32> = (0..40).map(|i| (i * 37 + seed as u32) % 500).collect();
-        let mut plan = enter(0, &prompt);
-        plan.enter[0].request.as_mut().unwrap().sampling = sampling.clone();
-        step(&mut worker, plan);
+        let mut worker = behind(TreeOrder::Perturbed, prompt, sampling);
         for plan in [DraftPlan::Chain { depth: 15 }, DraftPlan::Mtp { depth: 7 }] {
             let drafts = worker.drafts_by(true, &plan);
-            assert_eq!(drafts.len(), plan.most_drafts());
+            assert_eq!(drafts.tokens.len(), plan.most_drafts());
             assert_eq!(drafts, worker.drafts_by(false, &plan), "{sampling:?}");
-            distinct.insert(drafts);
+            distinct.insert(drafts.tokens);
         }
     }
     assert_eq!(distinct.len(), 18);
+}
+
+/// The device's tree is the host's, tokens and parents.
+#[test]
+fn the_device_grows_what_the_host_would() {
+    let mut distinct = std::collections::BTreeSet::new();
+    let greedy = SamplingParams::default();
+    for (prompt, (order, sampling)) in [
+        (TreeOrder::Marginal, greedy.clone()),
+        (TreeOrder::Perturbed, greedy),
+        (TreeOrder::Marginal, sampled(0.0, 1, 0.5, 0.5, 1)),
+        (TreeOrder::Marginal, sampled(1.0, 20, 1.0, 0.0, 2)),
+        (TreeOrder::Marginal, sampled(0.3, 64, 1.0, 0.0, 3)),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut worker = behind(*order, prompt, sampling);
+        for (budget, depth, seeded) in [
+            (31, 15, true),
+            (63, 15, true),
+            (15, 15, false),
+            (7, 3, true),
+        ] {
+            let plan = DraftPlan::Tree(TreeShape {
+                budget,
+                depth,
+                seeded,
+            });
+            let tree = worker.drafts_by(true, &plan);
+            assert_eq!(tree.tokens.len(), budget);
+            assert_eq!(tree.parents.as_ref().map(Vec::len), Some(budget));
+            assert_eq!(tree, worker.drafts_by(false, &plan), "{sampling:?}");
+            distinct.insert(tree.tokens);
+        }
+    }
+    assert_eq!(distinct.len(), 20);
+}
+
+/// Trees whose size or order depends on what only the host knows.
+#[test]
+fn other_trees_are_the_hosts() {
+    let penalised = SamplingParams {
+        presence_penalty: 0.5,
+        ..SamplingParams::default()
+    };
+    for (prompt, (order, sampling)) in [
+        (TreeOrder::Perturbed, sampled(1.0, 20, 1.0, 0.0, 1)),
+        (TreeOrder::Marginal, sampled(1.0, 20, 0.9, 0.0, 2)),
+        (TreeOrder::Marginal, sampled(1.0, 20, 1.0, 0.1, 3)),
+        (TreeOrder::Marginal, sampled(1.0, 0, 1.0, 0.0, 4)),
+        (TreeOrder::Marginal, sampled(1.0, 65, 1.0, 0.0, 5)),
+        // A chain is all that one candidate gives.
+        (TreeOrder::Marginal, sampled(1.0, 1, 1.0, 0.0, 6)),
+        (TreeOrder::Marginal, penalised),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut worker = behind(*order, prompt, sampling);
+        let plan = DraftPlan::Tree(TreeShape {
+            budget: 31,
+            depth: 15,
+            seeded: true,
+        });
+        let tree = worker.propose_for(0, &plan);
+        assert!(!tree.tokens.is_empty());
+        assert!(
+            tree.tokens.iter().all(|token| token & DRAWN == 0),
+            "{sampling:?}"
+        );
+        assert!(!worker.rank.target.has_drafted());
+    }
+}
+
+/// Trees and chains of several sequences in one step, drawn and grown together, give what they give alone.
+#[test]
+fn chains_and_trees_are_drafted_together() {
+    let greedy = |slot: usize, prompt: &[u32]| {
+        let mut plan = enter(slot, prompt);
+        plan.enter[0].request.as_mut().unwrap().sampling = SamplingParams::default();
+        plan
+    };
+    let (a, b) = ([7, 8, 9], [400, 3, 77, 12, 90]);
+    let tree = |budget| {
+        DraftPlan::Tree(TreeShape {
+            budget,
+            depth: 15,
+            seeded: true,
+        })
+    };
+    let pairs = [
+        [DraftPlan::Chain { depth: 9 }, tree(31)],
+        [tree(20), DraftPlan::Chain { depth: 15 }],
+        [tree(31), tree(15)],
+        [DraftPlan::None, tree(6)],
+    ];
+    for [first, second] in pairs {
+        let mut alone = worker();
+        step(&mut alone, greedy(0, &a));
+        step(&mut alone, greedy(1, &b));
+        let expected = [
+            step(&mut alone, decode_by(0, 3, first.clone())),
+            step(&mut alone, decode_by(1, 5, second.clone())),
+        ];
+        let mut together = worker();
+        step(&mut together, greedy(0, &a));
+        step(&mut together, greedy(1, &b));
+        let mut pair = decode_by(0, 3, first);
+        pair.decode.extend(decode_by(1, 5, second).decode);
+        assert_eq!(together.step(&pair).unwrap().updates, expected);
+    }
 }
 
 /// Says that it has seen everything but the last token.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use volley_ops::{
     AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, Edit, EditedRows, Error, GdnDims,
-    GdnRows, Keep, KvDims, NormKind, Ops, Result, RopeTable,
+    GdnRows, Growth, Keep, KvDims, NormKind, Ops, Result, RopeTable,
 };
 use volley_ops_candle::{Buf, CandleOps, Kv, Weight};
 
@@ -214,6 +214,8 @@ impl Ops for FaultyOps {
         fn draw_edited(
             from: EditedRows<'_, Buf>, edits: &[Edit], draws: &[Draw], out: &mut Buf
         ) -> Result<()>;
+        fn grow(tops: &Buf, trees: &[Growth], out: &mut Buf) -> Result<()>;
+        fn plant(batch: &Batch, drafts: &Buf) -> Result<()>;
         fn all_reduce(x: &mut Buf, rows: usize) -> Result<()>;
         fn all_gather(x: &Buf, rows: usize, out: &mut Buf) -> Result<()>;
     }

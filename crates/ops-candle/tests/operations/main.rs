@@ -9,6 +9,7 @@ mod draw;
 mod errors;
 mod gdn;
 mod golden;
+mod grow;
 mod linear;
 mod ranks;
 mod rows;

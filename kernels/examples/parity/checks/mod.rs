@@ -5,6 +5,7 @@ mod draw;
 mod edit;
 mod gdn;
 mod golden;
+mod grow;
 mod model;
 mod rows;
 
@@ -70,6 +71,7 @@ pub const ALL: &[(&str, Check)] = &[
     ("top", rows::top),
     ("draw", draw::draw),
     ("edit", edit::edit),
+    ("grow", grow::grow),
     ("swiglu", rows::swiglu),
     ("linear_swiglu", rows::linear_swiglu),
     ("linear", rows::linear),

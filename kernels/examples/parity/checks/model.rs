@@ -7,7 +7,7 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::json;
 use volley_model::{Checkpoint, Drafter, Limits, Target};
-use volley_ops::{Batch, Error, Keep, Ops, Result, Segment};
+use volley_ops::{Batch, CANDIDATES, DRAWN, Draw, Error, Growth, Keep, Ops, Result, Segment};
 
 use super::Checks;
 use crate::pair::{Devices, relative};
@@ -30,7 +30,10 @@ pub fn model(checks: &mut Checks) {
         let expected = steps(d.cpu, folder.path())?;
         let found = steps(d.gpu, folder.path())?;
         let pairs = expected.iter().zip(&found);
-        Ok(pairs.map(|(a, b)| (relative(b, a), TOLERANCE)).collect())
+        let mut outcomes: Vec<_> = pairs.map(|(a, b)| (relative(b, a), TOLERANCE)).collect();
+        outcomes.push((grown(d.cpu, folder.path())?, 0.0));
+        outcomes.push((grown(d.gpu, folder.path())?, 0.0));
+        Ok(outcomes)
     });
 }
 
@@ -43,33 +46,9 @@ pub fn failed(error: impl std::fmt::Display) -> Error {
 
 /// Logits after every stage of two steps.
 fn steps<O: Ops>(ops: &O, folder: &Path) -> Result<Vec<Vec<f32>>> {
-    let limits = Limits {
-        max_rows: 128,
-        verify_rows: 64,
-        slots: 3,
-        blocks: 24,
-    };
-    let open = |part: &str| Checkpoint::open(&folder.join(part)).map_err(failed);
-    let mut target = Target::load(ops, &open("target")?, &[0, 3], limits).map_err(failed)?;
-    let config = target.config().clone();
-    let mut drafter = Drafter::load(ops, &open("drafter")?, &config, limits).map_err(failed)?;
-    let ids = |n: usize, salt: usize| -> Vec<u32> {
-        (0..n)
-            .map(|i| ((i * 37 + salt * 101) % VOCAB) as u32)
-            .collect()
-    };
-    let mut all = Vec::new();
-
-    let prompt = batch([0, 0], PROMPTS, [false; 2]);
-    let rows = prompt.rows();
-    target
-        .prefill(ops, &ids(rows, 1), &prompt)
-        .map_err(failed)?;
-    let every: Vec<u32> = (0..rows as u32).collect();
-    all.push(target.logits(ops, &every).map_err(failed)?);
-    drafter
-        .append(ops, target.taps(), &every, &prompt)
-        .map_err(failed)?;
+    let (mut target, mut drafter) = prompted(ops, folder)?;
+    let every: Vec<u32> = (0..PROMPTS.iter().sum::<usize>() as u32).collect();
+    let mut all = vec![target.logits(ops, &every).map_err(failed)?];
     let blocks = batch(PROMPTS, [BLOCK; 2], [false; 2]);
     let drafts = drafter.draft_logits(ops, &mut target, &[5, 9], &blocks);
     all.push(drafts.map_err(failed)?);
@@ -89,6 +68,35 @@ fn steps<O: Ops>(ops: &O, folder: &Path) -> Result<Vec<Vec<f32>>> {
     all.push(target.logits(ops, &[0, 1]).map_err(failed)?);
     all.extend(rounds(ops, &mut target, &mut drafter, past)?);
     Ok(all)
+}
+
+fn ids(n: usize, salt: usize) -> Vec<u32> {
+    let id = |i| ((i * 37 + salt * 101) % VOCAB) as u32;
+    (0..n).map(id).collect()
+}
+
+/// Target and drafter behind two prompts.
+fn prompted<O: Ops>(ops: &O, folder: &Path) -> Result<(Target<O>, Drafter<O>)> {
+    let limits = Limits {
+        max_rows: 128,
+        verify_rows: 64,
+        slots: 5,
+        blocks: 24,
+    };
+    let open = |part: &str| Checkpoint::open(&folder.join(part)).map_err(failed);
+    let mut target = Target::load(ops, &open("target")?, &[0, 3], limits).map_err(failed)?;
+    let config = target.config().clone();
+    let mut drafter = Drafter::load(ops, &open("drafter")?, &config, limits).map_err(failed)?;
+    let prompt = batch([0, 0], PROMPTS, [false; 2]);
+    let rows = prompt.rows();
+    target
+        .prefill(ops, &ids(rows, 1), &prompt)
+        .map_err(failed)?;
+    let every: Vec<u32> = (0..rows as u32).collect();
+    drafter
+        .append(ops, target.taps(), &every, &prompt)
+        .map_err(failed)?;
+    Ok((target, drafter))
 }
 
 /// Draft, verification and commit of the same shape, again and again: a device may record them, and
@@ -124,6 +132,97 @@ fn rounds<O: Ops>(
             .append(ops, target.taps(), &rows, &committed)
             .map_err(failed)?;
         past = [past[0] + kept[0], past[1] + kept[1]];
+    }
+    Ok(all)
+}
+
+/// Differing numbers between steps whose tree only the device knows, and the same ones with all of it given: of the
+/// logits, and of the states after the commit. Steps of one shape come again and again, so that they are recorded.
+fn grown<O: Ops>(ops: &O, folder: &Path) -> Result<f64> {
+    let (mut target, mut drafter) = prompted(ops, folder)?;
+    let (mut past, mut wrong, mut paths) = (PROMPTS, 0, 0);
+    for round in 0..2u32 {
+        let anchors = [3 * round + 5, 7 * round + 9];
+        let blocks = batch(past, [BLOCK; 2], [false; 2]);
+        let tree = Growth {
+            first: 15,
+            depth: 15,
+            budget: 12,
+            seeded: round % 2 == 0,
+            temperature: 1.0,
+            candidates: CANDIDATES,
+            to: 30,
+        };
+        let sizes = [15, VOCAB];
+        drafter
+            .draw(
+                ops,
+                &mut target,
+                &anchors,
+                &blocks,
+                sizes,
+                &[Draw::GREEDY; 30],
+                &[tree],
+            )
+            .map_err(failed)?;
+        let mut proposed = batch(past, [3, 13], [false, true]);
+        let drawn = |first: u32, n: u32| (first..first + n).map(|row| DRAWN | row);
+        let parents = drawn(30, 12).map(Some);
+        proposed.segments[1].parents = Some([None].into_iter().chain(parents).collect());
+        let first = [anchors[0]].into_iter().chain(drawn(0, 2));
+        let mut ids: Vec<u32> = first.chain([anchors[1]]).chain(drawn(30, 12)).collect();
+        for (from, to) in [(2, 4), (1, 3)] {
+            target.copy_slot(ops, from, to).map_err(failed)?;
+        }
+        target.verify(ops, &ids, &proposed).map_err(failed)?;
+        let rows: Vec<u32> = (0..16).collect();
+        let outcome = target
+            .outcome(ops, &rows, VOCAB, &[], &[])
+            .map_err(failed)?;
+        let mut found = vec![target.logits(ops, &rows).map_err(failed)?];
+        let known = |id: u32| outcome.drafts[(id ^ DRAWN) as usize];
+        let unknown = |id: &&mut u32| **id & DRAWN != 0;
+        ids.iter_mut()
+            .filter(unknown)
+            .for_each(|id| *id = known(*id).token);
+        let parents = proposed.segments[1].parents.iter_mut().flatten().flatten();
+        parents
+            .filter(unknown)
+            .for_each(|id| *id = known(*id).parent);
+        let keep: Keep = vec![(0..2).collect(), path(&proposed.segments[1])];
+        target.commit(ops, &proposed, &keep).map_err(failed)?;
+        found.extend(states(ops, &target)?);
+
+        for (from, to) in [(4, 2), (3, 1)] {
+            target.copy_slot(ops, from, to).map_err(failed)?;
+        }
+        target.verify(ops, &ids, &proposed).map_err(failed)?;
+        let mut expected = vec![target.logits(ops, &rows).map_err(failed)?];
+        target.commit(ops, &proposed, &keep).map_err(failed)?;
+        expected.extend(states(ops, &target)?);
+        let pairs = found.iter().flatten().zip(expected.iter().flatten());
+        wrong += pairs.filter(|(a, b)| a != b).count();
+
+        let kept = [keep[0].len(), keep[1].len()];
+        let committed = batch(past, kept, [false; 2]);
+        let second = keep[1].iter().map(|row| 3 + row);
+        let rows: Vec<u32> = keep[0].iter().copied().chain(second).collect();
+        drafter
+            .append(ops, target.taps(), &rows, &committed)
+            .map_err(failed)?;
+        past = [past[0] + kept[0], past[1] + kept[1]];
+        paths += kept[1];
+    }
+    // Paths that are longer than the anchor were walked.
+    Ok((wrong + usize::from(paths <= 2)) as f64)
+}
+
+/// Recurrent and convolution states of both texts.
+fn states<O: Ops>(ops: &O, target: &Target<O>) -> Result<Vec<Vec<f32>>> {
+    let mut all = Vec::new();
+    for (layer, slot) in [(0, 1), (0, 2), (1, 1), (2, 2)] {
+        let (state, conv) = target.state(ops, layer, slot).map_err(failed)?;
+        all.extend([state, conv]);
     }
     Ok(all)
 }
