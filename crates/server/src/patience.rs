@@ -27,11 +27,11 @@ impl<S> Patient<S> {
         }
     }
 
-    fn bounded<T>(
+    fn bounded(
         &mut self,
         context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.waiting = None;
             return written;
@@ -68,13 +68,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = pin!(&mut self.inner).poll_flush(context);
-        self.bounded(context, flushed)
+        pin!(&mut self.inner).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = pin!(&mut self.inner).poll_shutdown(context);
-        self.bounded(context, shut)
+        pin!(&mut self.inner).poll_shutdown(context)
     }
 }
 
