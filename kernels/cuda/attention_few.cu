@@ -326,13 +326,16 @@ DEVICE void attention_few(const AttentionParams &p) {
 }
 
 using Few256 = Few<256, 1, 1, 8, ATTENTION_FEW_KEYS>;
+using Tree256 = Few<256, 2, 1, 8, ATTENTION_FEW_KEYS>;
 using Few128 = Few<128, 2, 2, 4, ATTENTION_FEW_KEYS>;
 using Block128 = Few<128, ATTENTION_ROWS / 16, 2, 4, ATTENTION_FEW_KEYS>;
 static_assert(Few256::ROWS == ATTENTION_FEW_ROWS_256 && Few128::ROWS == ATTENTION_FEW_ROWS_128, "");
+static_assert(Tree256::ROWS == ATTENTION_TREE_ROWS_256, "");
 
 #define FEW(name, tile)                                                                            \
     KERNEL_AHEAD(name, tile::THREADS, 2, sizeof(FewShared<tile>), AttentionParams, attention_few<tile>)
 
 FEW(attention_few_256, Few256)
+FEW(attention_tree_256, Tree256)
 FEW(attention_few_128, Few128)
 FEW(attention_block_128, Block128)

@@ -2,10 +2,10 @@
 // gdn_verify.cu for a chain, solved for any state. All chunks at the same time.
 // Grid: (chunks, value heads, segments); 8 warps.
 #include "gdn_chunk.cuh"
+#include "triangle.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int ROWS = CHUNK_ROWS, BLOCKS = CHUNK_BLOCKS;
-constexpr int BELOW = 16 * 15 / 2;  // values below the diagonal of a block
 static_assert(WARPS == 2 * BLOCKS, "a warp per block of keys and of queries");
 static_assert(WARPS == KEY_STEPS, "a warp solves 16 columns");
 
@@ -19,7 +19,7 @@ struct ChunkShared {
             Halves<ROWS, GDN_DIM> x;    // the solution so far
         };
     };
-    float below[BLOCKS][BELOW];
+    Diagonal<ROWS> diagonal;
     float beta[ROWS];
     float decay[2][ROWS];  // G_i: high and low part
 };
@@ -152,7 +152,7 @@ DEVICE void place(Tile (&gram)[ROWS / 8], ChunkShared &shared, HeadChunk &kept, 
             const int i = lane / 4 + 8 * (c / 2), j = 8 * (n % 2) + 2 * (lane % 4) + c % 2;
             float &value = gram[n].at[c];
             if (j > i || (keys && j == i)) value = 0.0f;
-            if (keys && j < i) shared.below[block][i * (i - 1) / 2 + j] = -value;
+            if (keys) shared.diagonal[block][j][i] = value;
         }
     }
 #pragma unroll
@@ -168,34 +168,12 @@ DEVICE void place(Tile (&gram)[ROWS / 8], ChunkShared &shared, HeadChunk &kept, 
     }
 }
 
-// Inverses of the four unit lower triangular blocks on the diagonal: two warps, a column per lane.
-DEVICE void invert_diagonal(ChunkShared &shared) {
-    const int block = thread_index() / 16, column = thread_index() % 16;
-    float x[16];
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        x[i] = i == column ? 1.0f : 0.0f;
-#pragma unroll
-        for (int j = 0; j < i; j++) x[i] -= shared.below[block][i * (i - 1) / 2 + j] * x[j];
-    }
-    // All at the end, so that no load waits for a store.
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const bf16 high = to_bf16(x[i]);
-        const int row = 16 * block + i, at = 16 * block + column;
-        unit_at(shared.system.at[0], row, at / 8)[at % 8] = high;
-        unit_at(shared.system.at[1], row, at / 8)[at % 8] = to_bf16(x[i] - to_float(high));
-    }
-}
-
-// A warp's 16 columns of something, two tiles for each block of rows.
-struct Columns {
-    Tile at[BLOCKS][2];
-};
+// A warp's 16 columns of something.
+typedef Columns<BLOCKS, 2> Sixteen;
 
 // Right sides: rows of keys, times beta e^G, or of values, times beta.
-DEVICE Columns right_sides(const ChunkShared &shared, const Chunk &chunk, bool keys) {
-    Columns right;
+DEVICE Sixteen right_sides(const ChunkShared &shared, const Chunk &chunk, bool keys) {
+    Sixteen right;
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS; i++) {
         const int row = 8 * i + chunk.lane / 4;
@@ -213,32 +191,6 @@ DEVICE Columns right_sides(const ChunkShared &shared, const Chunk &chunk, bool k
         }
     }
     return right;
-}
-
-// Block by block: x_b = inverse_b (right_b + sum of system_bc x_c over c < b), in place. Columns do not
-// mix, so a warp solves its own without waiting for another.
-DEVICE void solve(Columns &x, ChunkShared &shared, int lane) {
-    const int tile = 2 * (thread_index() / 32);
-#pragma unroll
-    for (int b = 0; b < BLOCKS; b++) {
-        Tile(&mine)[2] = x.at[b];
-#pragma unroll
-        for (int c = 0; c <= b; c++) {
-            if (c == b) {
-#pragma unroll
-                for (int n = 0; n < 2; n++) store_tile(shared.x, 16 * b, tile + n, mine[n], lane);
-                sync_warp();
-                mine[0] = mine[1] = Tile{};
-            }
-            const Right above[2] = {right_of(shared.x, c, tile, lane),
-                                    right_of(shared.x, c, tile + 1, lane)};
-            accumulate(mine, left_of(shared.system, 16 * b, c, lane), above);
-        }
-        sync_warp();
-#pragma unroll
-        for (int n = 0; n < 2; n++) store_tile(shared.x, 16 * b, tile + n, mine[n], lane);
-        sync_warp();
-    }
 }
 
 DEVICE void gdn_chunk(const GdnPrefillParams &p) {
@@ -268,15 +220,16 @@ DEVICE void gdn_chunk(const GdnPrefillParams &p) {
     sync_block();  // keys and queries make room
     place(gram, shared, kept, keys, block, lane);
     sync_block();
-    if (warp < 2) invert_diagonal(shared);
+    static_assert(THREADS == 4 * ROWS, "four for each column");
+    invert_diagonal(shared.system, shared.diagonal);
     sync_block();
-    Columns x = right_sides(shared, chunk, true);
-    solve(x, shared, lane);
+    Sixteen x = right_sides(shared, chunk, true);
+    solve(x, shared.system, shared.x, 2 * warp, lane);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++)
         store_left(kept.w[b][warp], left_of(x.at[b][0], x.at[b][1]), lane);
     x = right_sides(shared, chunk, false);
-    solve(x, shared, lane);
+    solve(x, shared.system, shared.x, 2 * warp, lane);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++)
 #pragma unroll

@@ -1,10 +1,10 @@
-// Outputs and corrections of up to 64 rows per segment, chain or tree; no state is written:
+// Outputs and corrections of up to 16 rows per segment, chain or tree; no state is written:
 //   u_i = beta_i (v_i - e^G_i S^T k_i - sum_j e^(G_i - G_j) (k_j . k_i) u_j)   over ancestors j,
 //   o_i = e^G_i S^T q_i + sum_j e^(G_i - G_j) (k_j . q_i) u_j                  over ancestors, self.
 // The products run on the tensor cores, each f32 factor as a sum of two bf16, so that they are exact to
-// about 2^-16; the rest is f32, all of it for a single row. Grid: (columns, value heads, segments).
-#include "device.cuh"
-#include "params.h"
+// about 2^-16; the rest is f32, all of it for a single row. (gdn_verify_many.cu takes more rows.)
+// Grid: (columns, value heads, segments).
+#include "gdn_rows.cuh"
 
 constexpr int COLUMNS = GDN_COLUMNS;
 constexpr int STEPS = GDN_DIM / 16;
@@ -33,8 +33,6 @@ struct alignas(16) Parts<S, false> {};
 template <class S>
 struct VerifyShared {
     static constexpr int ROWS = S::ROWS;
-    // The decays between rows of a larger segment are worked out where they are used.
-    static constexpr int TABLE = ROWS > 32 ? 1 : ROWS;
     union {
         struct {
             float state[GDN_DIM][COLUMNS + 4];  // padded, as `left`: fragments load without conflicts
@@ -48,38 +46,10 @@ struct VerifyShared {
             float out[ROWS][COLUMNS + 8];
         };
     };
-    float between[TABLE][TABLE + 2];  // [i][j]: e^(G_i - G_j) for ancestors j and self, else 0
-    float from_state[ROWS];           // e^G
-    float decay[2][ROWS];             // sum of g along the path: high and low part
-    double sum[2][ROWS];
-    int above[2][ROWS];
-    float beta[ROWS];
-    unsigned long long ancestors[ROWS];
+    float between[ROWS][ROWS + 2];  // [i][j]: e^(G_i - G_j) for ancestors j and self, else 0
+    float from_state[ROWS];         // e^G
+    Gates<ROWS> gates;
 };
-
-// The rows of a segment as one value head sees them.
-struct HeadRows {
-    const GdnParams &p;
-    int first;
-    int rows;
-    int head;
-    int column;  // first of COLUMNS
-
-    DEVICE long long key(int row) const {
-        const int key_head = head / (p.value_heads / p.key_heads);
-        return ((long long)(first + row) * p.key_heads + key_head) * GDN_DIM;
-    }
-    DEVICE long long gate(int row) const {
-        return (long long)(first + row) * p.value_heads + head;
-    }
-    DEVICE long long value(int row) const { return gate(row) * GDN_DIM + column; }
-};
-
-// First column of a head's state: 128 bytes of each row are a block's.
-DEVICE const float *state_of(const GdnParams &p, const Segment &segment, const HeadRows &head) {
-    const long long slot_head = (long long)segment.slot * p.value_heads + head.head;
-    return p.state + slot_head * GDN_DIM * GDN_DIM + head.column;
-}
 
 // Starts copying the state, keys and queries; rows beyond become zeros.
 template <class S>
@@ -103,98 +73,16 @@ DEVICE void copy_operands(VerifyShared<S> &shared, const HeadRows &head, const f
     commit_copies();
 }
 
-// Gates and ancestors of the rows of a lane. The words of a tree come from the tables, a chain's are made.
-template <int ROWS>
-struct Rows {
-    static constexpr int MINE = ROWS <= 32 ? 1 : ROWS / 32;
-    float g[MINE], beta[MINE];
-    int above[MINE];
-    unsigned long long ancestors[MINE];
-
-    // Of the first `count` rows; of others there is nothing.
-    DEVICE Rows(const HeadRows &head, bool tree, int count) {
-#pragma unroll
-        for (int n = 0; n < MINE; n++) {
-            const int i = thread_index() % 32 + 32 * n;
-            g[n] = beta[n] = 0.0f;
-            above[n] = -1;
-            ancestors[n] = 0;
-            if (i >= count) continue;
-            g[n] = head.p.g[head.gate(i)];
-            beta[n] = head.p.beta[head.gate(i)];
-            above[n] = tree ? head.p.tables.row_parent[head.first + i] : i - 1;
-            ancestors[n] = tree ? head.p.tables.row_ancestors[head.first + i] : ~0ull >> (63 - i);
-        }
-    }
-};
-
-// Sums of g from the state down to each row, by one warp: a sum takes in the one of the row above what it
-// covers, which doubles its reach. Kept in two parts, so that differences are exact enough.
-template <class S>
-DEVICE void sum_decays(VerifyShared<S> &shared, const Rows<S::ROWS> &rows) {
-    constexpr int ROWS = S::ROWS, MINE = Rows<ROWS>::MINE;
-    const int lane = thread_index() % 32;
-    double sum[MINE];
-    int above[MINE];
-#pragma unroll
-    for (int n = 0; n < MINE; n++) {
-        sum[n] = rows.g[n];
-        above[n] = rows.above[n];
-        if (lane + 32 * n >= ROWS) continue;
-        shared.beta[lane + 32 * n] = rows.beta[n];
-        shared.ancestors[lane + 32 * n] = rows.ancestors[n];
-    }
-    int turn = 0;
-#pragma unroll 1
-    for (int reach = 1; reach < ROWS; reach *= 2) {
-#pragma unroll
-        for (int n = 0; n < MINE; n++) {
-            const int i = lane + 32 * n;
-            if (i >= ROWS) continue;
-            shared.sum[turn][i] = sum[n];
-            shared.above[turn][i] = above[n];
-        }
-        sync_warp();
-#pragma unroll
-        for (int n = 0; n < MINE; n++) {
-            if (above[n] < 0) continue;
-            sum[n] += shared.sum[turn][above[n]];
-            above[n] = shared.above[turn][above[n]];
-        }
-        turn = 1 - turn;
-    }
-#pragma unroll
-    for (int n = 0; n < MINE; n++) {
-        const int i = lane + 32 * n;
-        if (i >= ROWS) continue;
-        const float high = (float)sum[n];
-        shared.decay[0][i] = high;
-        shared.decay[1][i] = (float)(sum[n] - high);
-    }
-}
-
-// e^(G_i - G_j) where row j is an ancestor of row i or that itself, else 0.
-template <class S>
-DEVICE float decay_between(const VerifyShared<S> &shared, int i, int j) {
-    const float decay = (shared.decay[0][i] - shared.decay[0][j]) +
-                        (shared.decay[1][i] - shared.decay[1][j]);
-    return (shared.ancestors[i] >> j) & 1 ? expf(decay) : 0.0f;
-}
-
 template <class S>
 DEVICE void decay_rows(VerifyShared<S> &shared, int rows) {
-    constexpr int TABLE = VerifyShared<S>::TABLE;
+    constexpr int ROWS = S::ROWS;
     const int thread = thread_index();
-    if (thread < S::ROWS)
-        shared.from_state[thread] =
-            thread < rows ? expf(shared.decay[0][thread] + shared.decay[1][thread]) : 0.0f;
-    if constexpr (TABLE > 1) {
-        static_assert(TABLE * TABLE % S::THREADS == 0, "as many for each thread");
+    if (thread < ROWS) shared.from_state[thread] = thread < rows ? decay_from_state(shared.gates, thread) : 0.0f;
+    static_assert(ROWS * ROWS % S::THREADS == 0, "as many for each thread");
 #pragma unroll
-        for (int first = 0; first < TABLE * TABLE; first += S::THREADS) {
-            const int i = (first + thread) / TABLE, j = thread % TABLE;
-            shared.between[i][j] = decay_between(shared, i, j);
-        }
+    for (int first = 0; first < ROWS * ROWS; first += S::THREADS) {
+        const int i = (first + thread) / ROWS, j = thread % ROWS;
+        shared.between[i][j] = decay_between(shared.gates, i, j);
     }
 }
 
@@ -308,12 +196,7 @@ DEVICE void place_gram(const float (&sum)[4], VerifyShared<S> &shared, int left_
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int i = 16 * (left_tile % (S::ROWS / 16)) + thread_index() % 32 / 4 + 8 * half;
-        Float2 x;
-        if constexpr (VerifyShared<S>::TABLE > 1) {
-            x = load<Float2>(shared.between[i] + column, 0);
-        } else {
-            x = {{decay_between(shared, i, column), decay_between(shared, i, column + 1)}};
-        }
+        Float2 x = load<Float2>(shared.between[i] + column, 0);
 #pragma unroll
         for (int c = 0; c < 2; c++) x.at[c] *= sum[2 * half + c];
         if (key) {
@@ -374,7 +257,7 @@ DEVICE void solve(VerifyShared<S> &shared, int rows) {
 #pragma unroll
     for (int j = 0; j < ROWS; j++) {
         if (j % 16 == 0 && j >= rows) break;
-        u[j] *= shared.beta[j];
+        u[j] *= shared.gates.beta[j];
 #pragma unroll
         for (int unit = (j + 1) / 4; unit < ROWS / 4; unit++) {
             const Float4 keys = load<Float4>(shared.keys[j], unit);
@@ -424,7 +307,7 @@ DEVICE void gdn_verify(const GdnParams &p) {
     const int warp = thread_index() / 32, lane = thread_index() % 32;
     const int left_tile = warp / S::TURNS, turn = warp % S::TURNS;
     // Ahead of the copies, which are many.
-    const Rows<ROWS> rows(head, segment.tree != 0, warp == 0 ? head.rows : 0);
+    const LaneRows<ROWS> rows(head, segment.tree != 0, warp == 0 ? head.rows : 0);
     copy_operands(shared, head, state);
     Float2 values[S::MINE][2] = {};
 #pragma unroll
@@ -437,7 +320,7 @@ DEVICE void gdn_verify(const GdnParams &p) {
             values[n][half] = load<Float2>(p.v + head.value(row) + column, 0);
         }
     }
-    if (warp == 0) sum_decays(shared, rows);
+    if (warp == 0) sum_decays(shared.gates, rows);
     sync_block();
     decay_rows(shared, head.rows);
     wait_copies<0>();
@@ -512,5 +395,3 @@ DEVICE void gdn_verify_single(const GdnParams &p) {
 KERNEL_AHEAD(gdn_verify_1, 32 * QUARTERS, 1, sizeof(SingleShared), GdnParams, gdn_verify_single)
 VERIFY(gdn_verify_16, 16, 1)
 VERIFY(gdn_verify_16_few, 16, 4)
-VERIFY(gdn_verify_32, 32, 1)
-VERIFY(gdn_verify_64, 64, 1)

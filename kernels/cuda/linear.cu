@@ -13,10 +13,15 @@
 constexpr int DEPTH = LINEAR_DEPTH;
 constexpr int UNITS = DEPTH / 8;
 
-// At most ROWS_ rows; 16 outputs to each of the warps; so many units on their way or at work.
-template <int ROWS_, int WARPS, int STAGES_, bool GATED_ = false>
+// At most ROWS_ rows; 16 outputs to each of the warps; so many units on their way or at work. SHARERS_ warps
+// share their outputs: each multiplies a part of the inputs, so that the rows are read as much less often from
+// shared memory, and in the end they exchange their sums.
+template <int ROWS_, int WARPS, int STAGES_, bool GATED_ = false, int SHARERS_ = 1>
 struct Shape {
-    static constexpr int ROWS = ROWS_, STAGES = STAGES_;
+    static constexpr int ROWS = ROWS_, STAGES = STAGES_, SHARERS = SHARERS_;
+    static constexpr int STEPS = DEPTH / 16 / SHARERS;  // of 16 inputs that a warp multiplies
+    // Few sums are kept twice, so that products wait less for each other.
+    static constexpr int PARITIES = SHARERS == 1 ? 2 : 1;
     static constexpr bool GATED = GATED_;
     static constexpr int THREADS = 32 * WARPS, OUT = 16 * WARPS;
     static constexpr int TALL = GATED ? OUT / 2 : OUT;  // outputs from one tile to the next
@@ -100,27 +105,29 @@ DEVICE void copy_rows(LinearShared<S> &shared, const LinearParams &p, const Curs
     }
 }
 
-// A warp's sums: outputs `lane / 4` and `lane / 4 + 8` of its 16, rows `8 n + 2 (lane % 4)` and next;
-// even and odd steps of 16 inputs apart, so that products wait less for each other.
-template <int ROWS>
+// A warp's sums of each of its tiles: outputs `lane / 4` and `lane / 4 + 8` of 16, rows `8 n + 2 (lane % 4)`
+// and next.
+template <class S>
 struct Sums {
-    float at[2][ROWS / 8][4];
+    float at[S::SHARERS][S::PARITIES][S::ROWS / 8][4];
 };
 
 // Operands of two steps of 16 inputs.
-template <int ROWS>
+template <class S>
 struct Operands {
-    unsigned w[2][4];
+    static constexpr int ROWS = S::ROWS;
+    unsigned w[S::SHARERS][2][4];
     unsigned x[ROWS == 8 ? 1 : ROWS / 8][4];
 
-    template <class S>
     DEVICE void load(LinearShared<S> &shared, int stage, int k) {
-        const int warp = thread_index() / 32, lane = thread_index() % 32;
+        const int group = thread_index() / 32 / S::SHARERS, lane = thread_index() % 32;
 #pragma unroll
-        for (int d = 0; d < 2; d++) {
-            const int unit = 2 * (k + d) + lane / 16;
-            load_matrices(w[d], unit_at(shared.w[stage], 16 * warp + lane % 16, unit));
-        }
+        for (int tile = 0; tile < S::SHARERS; tile++)
+#pragma unroll
+            for (int d = 0; d < 2; d++) {
+                const int output = 16 * (group * S::SHARERS + tile) + lane % 16;
+                load_matrices(w[tile][d], unit_at(shared.w[stage], output, 2 * (k + d) + lane / 16));
+            }
         if constexpr (ROWS == 8) {
             load_matrices(x[0], unit_at(shared.x[stage], lane % 8, 2 * k + lane / 8));
         } else {
@@ -133,46 +140,95 @@ struct Operands {
         }
     }
 
-    DEVICE void multiply(Sums<ROWS> &sums) const {
+    DEVICE void multiply(Sums<S> &sums) const {
 #pragma unroll
-        for (int d = 0; d < 2; d++) {
-            if constexpr (ROWS == 8) {
-                multiply_add(sums.at[d][0], w[d], x[0][2 * d], x[0][2 * d + 1]);
-            } else {
+        for (int d = 0; d < 2; d++)
 #pragma unroll
-                for (int n = 0; n < ROWS / 16; n++) {
-                    const unsigned(&part)[4] = x[2 * n + d];
-                    multiply_add(sums.at[d][2 * n], w[d], part[0], part[1]);
-                    multiply_add(sums.at[d][2 * n + 1], w[d], part[2], part[3]);
+            for (int tile = 0; tile < S::SHARERS; tile++) {
+                float(*sum)[4] = sums.at[tile][d % S::PARITIES];
+                if constexpr (ROWS == 8) {
+                    multiply_add(sum[0], w[tile][d], x[0][2 * d], x[0][2 * d + 1]);
+                } else {
+#pragma unroll
+                    for (int n = 0; n < ROWS / 16; n++) {
+                        const unsigned(&part)[4] = x[2 * n + d];
+                        multiply_add(sum[2 * n], w[tile][d], part[0], part[1]);
+                        multiply_add(sum[2 * n + 1], w[tile][d], part[2], part[3]);
+                    }
                 }
             }
-        }
     }
 };
 
 // Few rows: all operands are loaded before the first product.
 template <class S>
-DEVICE void multiply_unit(Sums<S::ROWS> &sums, LinearShared<S> &shared, int stage) {
-    constexpr int ROWS = S::ROWS, PAIRS = DEPTH / 32;
+DEVICE void multiply_unit(Sums<S> &sums, LinearShared<S> &shared, int stage) {
+    constexpr int ROWS = S::ROWS, PAIRS = S::STEPS / 2;
     constexpr int TOGETHER = ROWS <= 16 ? PAIRS : ROWS == 32 ? 2 : 1;
+    const int first = thread_index() / 32 % S::SHARERS * S::STEPS;
 #pragma unroll
     for (int pair = 0; pair < PAIRS; pair += TOGETHER) {
-        Operands<ROWS> operands[TOGETHER];
+        Operands<S> operands[TOGETHER];
 #pragma unroll
-        for (int i = 0; i < TOGETHER; i++) operands[i].load(shared, stage, 2 * (pair + i));
+        for (int i = 0; i < TOGETHER; i++) operands[i].load(shared, stage, first + 2 * (pair + i));
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) operands[i].multiply(sums);
     }
 }
 
+// The whole sums of one tile for each warp, of which the others that share it had parts. They are exchanged
+// through the weights of a stage that all have multiplied.
 template <class S>
-DEVICE void store_tile(const Sums<S::ROWS> &sums, const LinearParams &p, int tile) {
+DEVICE void add_sharers(float (&whole)[S::ROWS / 8][4], const Sums<S> &sums, LinearShared<S> &shared, int stage) {
+    constexpr int SHARERS = S::SHARERS, UNITS = S::ROWS / 8;
+    const int warp = thread_index() / 32, lane = thread_index() % 32, sharer = warp % SHARERS;
+#pragma unroll
+    for (int tile = 0; tile < SHARERS; tile++)
+#pragma unroll
+        for (int n = 0; n < UNITS; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                float sum = sums.at[tile][0][n][c];
+                if (S::PARITIES == 2) sum += sums.at[tile][S::PARITIES - 1][n][c];
+                if (SHARERS == 1 || tile == sharer) whole[n][c] = sum;
+            }
+    if constexpr (SHARERS > 1) {
+        typedef Float4 Parts[SHARERS - 1][UNITS][32];  // of one warp, for those behind it
+        static_assert(sizeof(Parts) * (S::THREADS / 32) <= sizeof(shared.w[0]), "room for the parts");
+        Parts *parts = reinterpret_cast<Parts *>(&shared.w[stage]);
+        sync_block();
+#pragma unroll
+        for (int tile = 0; tile < SHARERS; tile++) {
+            if (tile == sharer) continue;
+#pragma unroll
+            for (int n = 0; n < UNITS; n++) {
+                const float(&x)[4] = sums.at[tile][0][n];
+                const int behind = (tile - sharer + SHARERS) % SHARERS;
+                parts[warp][behind - 1][n][lane] = Float4{{x[0], x[1], x[2], x[3]}};
+            }
+        }
+        sync_block();
+#pragma unroll
+        for (int behind = 1; behind < SHARERS; behind++) {
+            const int from = warp - sharer + (sharer - behind + SHARERS) % SHARERS;
+#pragma unroll
+            for (int n = 0; n < UNITS; n++) {
+                const Float4 x = parts[from][behind - 1][n][lane];
+#pragma unroll
+                for (int c = 0; c < 4; c++) whole[n][c] += x.at[c];
+            }
+        }
+    }
+}
+
+template <class S>
+DEVICE void store_tile(const float (&sums)[S::ROWS / 8][4], const LinearParams &p, int tile) {
     const int warp = thread_index() / 32, lane = thread_index() % 32;
 #pragma unroll
     for (int n = 0; n < S::ROWS / 8; n++)
 #pragma unroll
         for (int c = 0; c < (S::GATED ? 2 : 4); c++) {
-            const float(&sum)[4] = sums.at[0][n];
+            const float(&sum)[4] = sums[n];
             const int row = 8 * n + 2 * (lane % 4) + c % 2;
             if (row >= p.rows) continue;
             if (S::GATED) {
@@ -200,21 +256,20 @@ DEVICE int range_of(int unit, int units) {
 }
 
 template <class S>
-DEVICE void finish_tile(Sums<S::ROWS> &sums, const LinearParams &p, int tile, int range, int units) {
+DEVICE void finish_tile(const Sums<S> &sums, LinearShared<S> &shared, int stage, const LinearParams &p, int tile,
+                        int range, int units) {
     const int steps = p.input / DEPTH;
     const int owner = range_of(tile * steps, units);
     const int last = range_of(tile * steps + steps - 1, units);
     constexpr int ROWS = S::ROWS, THREADS = S::THREADS, PART = S::OUT * ROWS;
-#pragma unroll
-    for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 4; c++) sums.at[0][n][c] += sums.at[1][n][c];
+    float whole[ROWS / 8][4];
+    add_sharers(whole, sums, shared, stage);
     if (range != owner) {
         float *part = p.partial + (long long)range * PART + thread_index();
 #pragma unroll
         for (int n = 0; n < ROWS / 8; n++)
 #pragma unroll
-            for (int c = 0; c < 4; c++) part[(4 * n + c) * THREADS] = sums.at[0][n][c];
+            for (int c = 0; c < 4; c++) part[(4 * n + c) * THREADS] = whole[n][c];
         sync_block();
         if (thread_index() == 0) {
             fence();
@@ -233,11 +288,10 @@ DEVICE void finish_tile(Sums<S::ROWS> &sums, const LinearParams &p, int tile, in
 #pragma unroll
             for (int n = 0; n < ROWS / 8; n++)
 #pragma unroll
-                for (int c = 0; c < 4; c++)
-                    sums.at[0][n][c] += load_fresh(part + (4 * n + c) * THREADS);
+                for (int c = 0; c < 4; c++) whole[n][c] += load_fresh(part + (4 * n + c) * THREADS);
         }
     }
-    store_tile<S>(sums, p, tile);
+    store_tile<S>(whole, p, tile);
 }
 
 template <class S>
@@ -261,7 +315,7 @@ DEVICE void linear(const LinearParams &p) {
         commit_copies();
         rows.advance(p);
     }
-    Sums<S::ROWS> sums = {};
+    Sums<S> sums = {};
     int stage = 0, step = begin % steps, tile = begin / steps;
     for (int unit = begin; unit < end; unit++) {
         wait_copies<STAGES - 2>();
@@ -274,10 +328,11 @@ DEVICE void linear(const LinearParams &p) {
             next.advance(p);
         }
         commit_copies();
+        const int done = stage;
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         step++;
         if (unit + 1 < end && step < steps) continue;
-        finish_tile<S>(sums, p, tile, range, units);
+        finish_tile<S>(sums, shared, done, p, tile, range, units);
         sums = {};
         step = 0;
         tile++;
@@ -296,7 +351,7 @@ using Shape8 = Shape<8, 4, 5, GATED>;
 template <bool GATED>
 using Shape16 = Shape<16, 4, STAGES_16, GATED>;
 template <bool GATED>
-using Shape32 = Shape<32, LINEAR_WIDE_OUT / 16, STAGES_32, GATED>;
+using Shape32 = Shape<32, LINEAR_WIDE_OUT / 16, STAGES_32, GATED, 2>;
 using Shape64 = Shape<64, LINEAR_OUT / 16, 3>;
 
 #define LINEAR(name, blocks, ...)                                                                  \

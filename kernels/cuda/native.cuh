@@ -84,6 +84,10 @@ DEVICE int grid_z() { return (int)gridDim.z; }
 
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
+// What another lane has.
+DEVICE int shuffle(int x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+DEVICE float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+DEVICE double shuffle(double x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 DEVICE int shuffle_xor(int x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 DEVICE unsigned long long shuffle_xor(unsigned long long x, int lanes) {

@@ -8,8 +8,9 @@ constexpr int TREE_ROWS = 64;
 constexpr int BLOCK_TOKENS = 16;
 // Width of a key and of a value head of a gated-delta-net layer.
 constexpr int GDN_DIM = 128;
-// Columns of the state that one block of threads works on.
+// Columns of the state that one block of threads works on, for few rows and for many.
 constexpr int GDN_COLUMNS = 32;
+constexpr int GDN_MANY_COLUMNS = 64;
 // Bytes kept of a chunk of a prompt, of each value head and each key head (gdn_chunk.cuh).
 constexpr int PREFILL_HEAD_BYTES = 82432;
 constexpr int PREFILL_KEY_BYTES = 65536;
@@ -23,8 +24,9 @@ constexpr int ATTENTION_ROWS = 64;
 // The same of a tile of attention_wide.cu, and the keys that it takes at a time.
 constexpr int ATTENTION_WIDE_ROWS = 128;
 constexpr int ATTENTION_WIDE_KEYS = 80;
-// The same of attention_few.cu by the width of a head, and the keys that it takes at a time.
+// The same of attention_few.cu by the width of a head, of trees of many rows, and the keys that it takes at a time.
 constexpr int ATTENTION_FEW_ROWS_256 = 16;
+constexpr int ATTENTION_TREE_ROWS_256 = 32;
 constexpr int ATTENTION_FEW_ROWS_128 = 32;
 constexpr int ATTENTION_FEW_KEYS = 64;
 // Most parts that the keys of attention are split into.

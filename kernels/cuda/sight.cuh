@@ -18,11 +18,12 @@ DEVICE Sight sight_of(const AttentionParams &p, const Segment &segment, int row)
     Sight sight = {0, segment.past + (p.causal ? row + 1 : segment.rows), 0};
     if (p.window) sight.first = max_of(0, position + 1 - p.window);
     if (segment.tree) {
-        unsigned long long word = p.causal ? p.tables.row_ancestors[segment.first + row] : ~0ull;
+        const unsigned long long all = ~0ull >> (TREE_ROWS - segment.rows);
+        sight.word = p.causal ? p.tables.row_ancestors[segment.first + row] : all;
 #pragma unroll 1
-        for (int j = 0; j < segment.rows; j++) {
+        for (int j = 0; p.window && j < segment.rows; j++) {
             const bool near = p.tables.row_position[segment.first + j] >= sight.first;
-            if (near && ((word >> j) & 1)) sight.word |= 1ull << j;
+            if (!near) sight.word &= ~(1ull << j);
         }
         sight.end = segment.past + segment.rows;
     }

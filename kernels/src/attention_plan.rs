@@ -6,12 +6,12 @@ use crate::driver::Driver;
 use crate::error::Result;
 use crate::kernel::{
     ATTENTION_128, ATTENTION_256, ATTENTION_BLOCK_128, ATTENTION_FEW_128, ATTENTION_FEW_256,
-    ATTENTION_MERGE_128, ATTENTION_MERGE_256, ATTENTION_WIDE, Kernel,
+    ATTENTION_MERGE_128, ATTENTION_MERGE_256, ATTENTION_TREE_256, ATTENTION_WIDE, Kernel,
 };
 use crate::params::{
     ATTENTION_FEW_KEYS, ATTENTION_FEW_ROWS_128, ATTENTION_FEW_ROWS_256, ATTENTION_ROWS,
-    ATTENTION_WIDE_KEYS, ATTENTION_WIDE_ROWS, AttentionParams, MERGE_FEW, MERGE_LINES,
-    MERGE_THREADS, MOST_SPLITS, TREE_ROWS,
+    ATTENTION_TREE_ROWS_256, ATTENTION_WIDE_KEYS, ATTENTION_WIDE_ROWS, AttentionParams, MERGE_FEW,
+    MERGE_LINES, MERGE_THREADS, MOST_SPLITS, TREE_ROWS,
 };
 use crate::tables::Pass;
 
@@ -21,6 +21,8 @@ const WIDE_TOKENS: usize = 1024;
 /// Tiles of keys per multiprocessor up to which small tiles of rows are faster than large ones, which read
 /// the keys less often.
 const SMALL_TILES: usize = 3;
+/// The same of middle-sized tiles, where there is no kernel for prompts that could take the rows.
+const MIDDLE_TILES: usize = 6;
 /// Blocks per multiprocessor that splitting aims at.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 
@@ -51,6 +53,12 @@ const FEW_128: Tile = tile(
 const FEW_256: Tile = tile(
     ATTENTION_FEW_256,
     ATTENTION_FEW_ROWS_256,
+    ATTENTION_FEW_KEYS,
+    true,
+);
+const TREE_256: Tile = tile(
+    ATTENTION_TREE_256,
+    ATTENTION_TREE_ROWS_256,
     ATTENTION_FEW_KEYS,
     true,
 );
@@ -97,10 +105,10 @@ impl Plan {
         let blocks =
             |tile: &Tile| (pairs.div_ceil(tile.rows) * dims.kv_heads * facts.segments).max(1);
         let few = facts.longest <= TREE_ROWS && room > 0;
-        let small = |tile: &Tile| {
-            let tiles = blocks(tile) * seen.div_ceil(tile.keys);
-            few && (pairs <= tile.rows || tiles <= SMALL_TILES * driver.multiprocessors())
+        let at_most = |tile: &Tile, tiles: usize| {
+            blocks(tile) * seen.div_ceil(tile.keys) <= tiles * driver.multiprocessors()
         };
+        let small = |tile: &Tile| few && (pairs <= tile.rows || at_most(tile, SMALL_TILES));
         let wide = || {
             let long = facts.longest >= WIDE_ROWS || facts.tokens > WIDE_TOKENS;
             (few || long) && facts.trees == 0 && ATTENTION_WIDE.exists(driver)
@@ -111,6 +119,7 @@ impl Plan {
             128 => ANY_128,
             _ if small(&FEW_256) => FEW_256,
             _ if wide() => WIDE,
+            _ if few && at_most(&TREE_256, MIDDLE_TILES) => TREE_256,
             _ => ANY_256,
         };
         let (blocks, key_tiles) = (blocks(&tile), seen.div_ceil(tile.keys));

@@ -11,8 +11,8 @@ use crate::kernel::{
     GDN_VERIFY_16, GDN_VERIFY_16_FEW, GDN_VERIFY_32, GDN_VERIFY_64,
 };
 use crate::params::{
-    CommitLayer, CommitLayersParams, ConvCommitParams, GDN_COLUMNS, GDN_DIM, GdnParams,
-    GdnPrepareParams, MOST_LAYERS, PREPARE_ROWS, TREE_ROWS,
+    CommitLayer, CommitLayersParams, ConvCommitParams, GDN_COLUMNS, GDN_DIM, GDN_MANY_COLUMNS,
+    GdnParams, GdnPrepareParams, MOST_LAYERS, PREPARE_ROWS, TREE_ROWS,
 };
 use crate::tables::Pass;
 
@@ -133,14 +133,17 @@ pub fn verify(
     check_slots(op, pass, state, false)?;
     check_index(op, "rows of a segment", pass.facts.longest, TREE_ROWS + 1)?;
     let params = params(op, dims, rows, pass, state, Some(out))?;
-    let grid = grid(GDN_DIM / GDN_COLUMNS, dims, pass);
-    let few = grid.iter().product::<usize>() <= GDN_VERIFY_16_FEW.resident_blocks(driver);
-    let kernel = match pass.facts.longest {
-        0..=1 => GDN_VERIFY_1,
-        2..=16 if few => GDN_VERIFY_16_FEW,
-        2..=16 => GDN_VERIFY_16,
-        17..=32 => GDN_VERIFY_32,
-        _ => GDN_VERIFY_64,
+    let blocks = |columns| grid(GDN_DIM / columns, dims, pass);
+    let (kernel, grid) = match (pass.facts.longest, blocks(GDN_COLUMNS)) {
+        (0..=1, grid) => (GDN_VERIFY_1, grid),
+        (2..=16, grid)
+            if grid.iter().product::<usize>() <= GDN_VERIFY_16_FEW.resident_blocks(driver) =>
+        {
+            (GDN_VERIFY_16_FEW, grid)
+        }
+        (2..=16, grid) => (GDN_VERIFY_16, grid),
+        (17..=32, _) => (GDN_VERIFY_32, blocks(GDN_MANY_COLUMNS)),
+        _ => (GDN_VERIFY_64, blocks(GDN_MANY_COLUMNS)),
     };
     // SAFETY: all buffers, slots and the number of rows were checked.
     unsafe { kernel.launch(driver, grid, &params) }.map_err(in_op(op))

@@ -10,8 +10,9 @@ pub const TREE_ROWS: usize = 64;
 pub const BLOCK_TOKENS: usize = 16;
 /// Width of a key and of a value head of a gated-delta-net layer.
 pub const GDN_DIM: usize = 128;
-/// Columns of the state that one block of threads works on.
+/// Columns of the state that one block of threads works on, for few rows and for many.
 pub const GDN_COLUMNS: usize = 32;
+pub const GDN_MANY_COLUMNS: usize = 64;
 /// Rows of a chunk of a prompt in a gated-delta-net layer.
 pub const PREFILL_ROWS: usize = 64;
 /// Bytes kept of a chunk, of each value head.
@@ -31,6 +32,7 @@ pub const ATTENTION_WIDE_ROWS: usize = 128;
 pub const ATTENTION_WIDE_KEYS: usize = 80;
 /// The same of `attention_few` by the width of a head, and the keys that it takes at a time.
 pub const ATTENTION_FEW_ROWS_256: usize = 16;
+pub const ATTENTION_TREE_ROWS_256: usize = 32;
 pub const ATTENTION_FEW_ROWS_128: usize = 32;
 pub const ATTENTION_FEW_KEYS: usize = 64;
 /// Most parts that the keys of attention are split into.

@@ -111,11 +111,15 @@ inline void sync_block() { emulate::sync_block(); }
 inline void sync_warp() { emulate::sync_warp(); }
 
 template <class T>
-T shuffle_xor(T x, int lanes) {
+T shuffle(T x, int lane) {
     const unsigned char *all = emulate::exchange(&x, sizeof x);
     T y;
-    memcpy(&y, all + sizeof x * ((thread_index() % 32) ^ lanes), sizeof x);
+    memcpy(&y, all + sizeof x * lane, sizeof x);
     return y;
+}
+template <class T>
+T shuffle_xor(T x, int lanes) {
+    return shuffle(x, (thread_index() % 32) ^ lanes);
 }
 
 inline void fence() {}

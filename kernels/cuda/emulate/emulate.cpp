@@ -288,10 +288,12 @@ extern "C" bool volley_emulate_launch(const char *name, unsigned x, unsigned y, 
 }
 
 #include "../gdn_chunk.cuh"
+#include "../gdn_rows.cuh"
 #include "../kept.cuh"
 #include "../keys.cuh"
 #include "../noise.cuh"
 #include "../sight.cuh"
+#include "../triangle.cuh"
 #include "../warpgroup.cuh"
 
 namespace attention {
@@ -335,6 +337,9 @@ namespace gdn_prefill {
 }
 namespace gdn_verify {
 #include "../gdn_verify.cu"
+}
+namespace gdn_verify_many {
+#include "../gdn_verify_many.cu"
 }
 namespace grow {
 #include "../grow.cu"
