@@ -21,23 +21,48 @@ struct Shape {
     static constexpr int TILES = STATE_UNITS / SHARERS, PAIRS = (BLOCKS + SHARERS - 1) / SHARERS;
 };
 
+template <bool which, class A, class B>
+struct Either {
+    typedef A Type;
+};
+template <class A, class B>
+struct Either<false, A, B> {
+    typedef B Type;
+};
+
+template <class S>
+struct VerifyOperands {
+    Halves<2 * S::ROWS, GDN_DIM> left;  // keys over queries
+    Halves<GDN_DIM, COLUMNS> state;
+};
+
+template <class S>
+struct VerifyResults {
+    static constexpr int ROWS = S::ROWS;
+    Halves<ROWS, ROWS> system;       // -beta_i e^(G_i - G_j) k_j . k_i; inverses on the diagonal
+    Halves<ROWS, ROWS> queries;      // e^(G_i - G_j) k_j . q_i
+    Halves<ROWS, COLUMNS> u;
+    float right[ROWS][COLUMNS + 8];  // beta_i (v_i - e^G_i S^T k_i)
+    Diagonal<ROWS> diagonal;
+};
+
 template <class S>
 struct VerifyShared {
-    static constexpr int ROWS = S::ROWS;
-    union {
-        struct {
-            Halves<2 * ROWS, GDN_DIM> left;  // keys over queries
-            Halves<GDN_DIM, COLUMNS> state;
-        };
-        struct {
-            Halves<ROWS, ROWS> system;      // -beta_i e^(G_i - G_j) k_j . k_i; inverses on the diagonal
-            Halves<ROWS, ROWS> queries;     // e^(G_i - G_j) k_j . q_i
-            Halves<ROWS, COLUMNS> u;
-            float right[ROWS][COLUMNS + 8];  // beta_i (v_i - e^G_i S^T k_i)
-            Diagonal<ROWS> diagonal;
-        };
+    // Results of many rows take the place of operands, those of fewer have their own.
+    static constexpr bool APART = S::ROWS <= 32;
+    struct Apart {
+        VerifyOperands<S> operands;
+        VerifyResults<S> results;
     };
-    Gates<ROWS> gates;
+    union Together {
+        VerifyOperands<S> operands;
+        VerifyResults<S> results;
+    };
+    typename Either<APART, Apart, Together>::Type room;
+    Gates<S::ROWS> gates;
+
+    DEVICE VerifyOperands<S> &operands() { return room.operands; }
+    DEVICE VerifyResults<S> &results() { return room.results; }
 };
 
 // A warp's part of the products.
@@ -105,10 +130,10 @@ struct Operands {
     DEVICE void store(VerifyShared<S> &shared) const {
 #pragma unroll
         for (int i = 0; i < LEFT; i++)
-            store_eight(shared.left, left_row(i), thread_index() % KEY_UNITS, left[i]);
+            store_eight(shared.operands().left, left_row(i), thread_index() % KEY_UNITS, left[i]);
 #pragma unroll
         for (int i = 0; i < STATE; i++)
-            store_eight(shared.state, state_row(i), thread_index() % STATE_UNITS, state[i]);
+            store_eight(shared.operands().state, state_row(i), thread_index() % STATE_UNITS, state[i]);
     }
 };
 
@@ -120,22 +145,22 @@ struct Products {
 };
 
 template <class S>
-DEVICE void multiply(Products<S> &products, VerifyShared<S> &shared, const Part<S> &part) {
+DEVICE void multiply(Products<S> &products, VerifyOperands<S> &operands, const Part<S> &part) {
     const int lane = thread_index() % 32, row = 16 * part.block + (part.keys ? 0 : S::ROWS);
 #pragma unroll 2
     for (int step = 0; step < STEPS; step++) {
-        const Left a = left_of(shared.left, row, step, lane);
+        const Left a = left_of(operands.left, row, step, lane);
         Right b[S::TILES];
 #pragma unroll
         for (int n = 0; n < S::TILES; n++)
-            b[n] = right_of(shared.state, step, part.sharer * S::TILES + n, lane);
+            b[n] = right_of(operands.state, step, part.sharer * S::TILES + n, lane);
         accumulate(products.state, a, b);
 #pragma unroll
         for (int m = 0; m < S::PAIRS; m++) {
             const int block = m * S::SHARERS + part.sharer;
             if (block > part.block) continue;
-            const Right keys[2] = {right_of_transposed(shared.left, step, 2 * block, lane),
-                                   right_of_transposed(shared.left, step, 2 * block + 1, lane)};
+            const Right keys[2] = {right_of_transposed(operands.left, step, 2 * block, lane),
+                                   right_of_transposed(operands.left, step, 2 * block + 1, lane)};
             accumulate(products.keys[m], a, keys);
         }
     }
@@ -158,7 +183,7 @@ DEVICE void place_state(Products<S> &products, VerifyShared<S> &shared, const Pa
                 sum[c] *= decay;
                 right.at[c] = beta * (values[n][half].at[c] - sum[c]);
             }
-            if (part.keys) store<Float2>(shared.right[i] + part.column(n), 0, right);
+            if (part.keys) store<Float2>(shared.results().right[i] + part.column(n), 0, right);
         }
     }
 }
@@ -166,6 +191,7 @@ DEVICE void place_state(Products<S> &products, VerifyShared<S> &shared, const Pa
 // Decays and masks the sums with keys.
 template <class S>
 DEVICE void place_keys(Products<S> &products, VerifyShared<S> &shared, const Part<S> &part) {
+    VerifyResults<S> &results = shared.results();
     const int lane = thread_index() % 32;
 #pragma unroll
     for (int m = 0; m < S::PAIRS; m++) {
@@ -180,29 +206,29 @@ DEVICE void place_keys(Products<S> &products, VerifyShared<S> &shared, const Par
                 tile.at[c] *= decay_between(shared.gates, i, j);
                 if (!part.keys) continue;
                 tile.at[c] *= -shared.gates.beta[i];
-                if (block == part.block) shared.diagonal[block][j % 16][i % 16] = i == j ? 0.0f : tile.at[c];
+                if (block == part.block) results.diagonal[block][j % 16][i % 16] = i == j ? 0.0f : tile.at[c];
             }
             if (!part.keys)
-                store_tile(shared.queries, 16 * part.block, 2 * block + n, tile, lane);
+                store_tile(results.queries, 16 * part.block, 2 * block + n, tile, lane);
             else if (block < part.block)
-                store_tile(shared.system, 16 * part.block, 2 * block + n, tile, lane);
+                store_tile(results.system, 16 * part.block, 2 * block + n, tile, lane);
         }
     }
 }
 
 // A tile of columns of the corrections.
 template <class S>
-DEVICE void correct(VerifyShared<S> &shared, const HeadRows &head) {
+DEVICE void correct(VerifyResults<S> &results, const HeadRows &head) {
     const int warp = thread_index() / 32, lane = thread_index() % 32;
     const int column = 8 * warp + 2 * (lane % 4);
     Columns<S::BLOCKS, 1> u;
 #pragma unroll
     for (int i = 0; i < 2 * S::BLOCKS; i++) {
-        const Float2 right = load<Float2>(shared.right[8 * i + lane / 4] + column, 0);
+        const Float2 right = load<Float2>(results.right[8 * i + lane / 4] + column, 0);
         u.at[i / 2][0].at[2 * (i % 2)] = right.at[0];
         u.at[i / 2][0].at[2 * (i % 2) + 1] = right.at[1];
     }
-    solve(u, shared.system, shared.u, warp, lane);
+    solve(u, results.system, results.u, warp, lane);
 #pragma unroll
     for (int i = 0; i < 2 * S::BLOCKS; i++) {
         const int row = 8 * i + lane / 4;
@@ -213,7 +239,7 @@ DEVICE void correct(VerifyShared<S> &shared, const HeadRows &head) {
 
 // Adds what the corrections give to the outputs.
 template <class S>
-DEVICE void write_out(Products<S> &products, VerifyShared<S> &shared, const Part<S> &part,
+DEVICE void write_out(Products<S> &products, VerifyResults<S> &results, const Part<S> &part,
                       const HeadRows &head) {
     const int lane = thread_index() % 32;
 #pragma unroll
@@ -221,8 +247,8 @@ DEVICE void write_out(Products<S> &products, VerifyShared<S> &shared, const Part
         if (step > part.block) continue;
         Right u[S::TILES];
 #pragma unroll
-        for (int n = 0; n < S::TILES; n++) u[n] = right_of(shared.u, step, part.sharer * S::TILES + n, lane);
-        accumulate(products.state, left_of(shared.queries, 16 * part.block, step, lane), u);
+        for (int n = 0; n < S::TILES; n++) u[n] = right_of(results.u, step, part.sharer * S::TILES + n, lane);
+        accumulate(products.state, left_of(results.queries, 16 * part.block, step, lane), u);
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -263,16 +289,16 @@ DEVICE void gdn_verify(const GdnParams &p) {
     operands.store(shared);
     sync_block();
     Products<S> products = {};
-    multiply(products, shared, part);
-    sync_block();  // operands make room
+    multiply(products, shared.operands(), part);
+    if constexpr (!VerifyShared<S>::APART) sync_block();
     place_state(products, shared, part, values);
     place_keys(products, shared, part);
     sync_block();
-    if (thread_index() < 4 * S::ROWS) invert_diagonal(shared.system, shared.diagonal);
+    if (thread_index() < 4 * S::ROWS) invert_diagonal(shared.results().system, shared.results().diagonal);
     sync_block();
-    correct(shared, head);
+    correct(shared.results(), head);
     sync_block();
-    if (!part.keys) write_out(products, shared, part, head);
+    if (!part.keys) write_out(products, shared.results(), part, head);
 }
 
 #define VERIFY_MANY(name, rows)                                                                    \

@@ -221,6 +221,7 @@ DEVICE void add_sharers(float (&whole)[S::ROWS / 8][4], const Sums<S> &sums, Lin
     }
 }
 
+// The outputs of a tile, one by one: in f32, or where rows begin anywhere.
 template <class S>
 DEVICE void store_tile(const float (&sums)[S::ROWS / 8][4], const LinearParams &p, int tile) {
     const int warp = thread_index() / 32, lane = thread_index() % 32;
@@ -247,6 +248,41 @@ DEVICE void store_tile(const float (&sums)[S::ROWS / 8][4], const LinearParams &
             else
                 store<bf16>(p.out, at, to_bf16(sum[c]));
         }
+}
+
+// The same, 16 bytes of a row at a time, through the weights of a stage that all have multiplied.
+template <class S>
+DEVICE void store_lines(const float (&sums)[S::ROWS / 8][4], LinearShared<S> &shared, int stage, const LinearParams &p,
+                        int tile, int width) {
+    constexpr int TALL = S::TALL, UNITS_OUT = TALL / 8;
+    typedef bf16 Lines[S::ROWS][TALL + 8];
+    static_assert(sizeof(Lines) <= sizeof(shared.w[0]), "room for the lines");
+    Lines &lines = *reinterpret_cast<Lines *>(&shared.w[stage]);
+    const int warp = thread_index() / 32, lane = thread_index() % 32;
+    sync_block();
+#pragma unroll
+    for (int n = 0; n < S::ROWS / 8; n++)
+#pragma unroll
+        for (int c = 0; c < (S::GATED ? 2 : 4); c++) {
+            const float(&sum)[4] = sums[n];
+            bf16 *line = lines[8 * n + 2 * (lane % 4) + c % 2];
+            if (S::GATED) {
+                // Both rounded first, as without the gate.
+                const unsigned pair = pack(sum[c], sum[c + 2]);
+                line[8 * warp + lane / 4] = to_bf16(silu(low_half(pair)) * high_half(pair));
+            } else {
+                line[16 * warp + lane / 4 + 8 * (c / 2)] = to_bf16(sum[c]);
+            }
+        }
+    sync_block();
+#pragma unroll
+    for (int i = 0; i < S::ROWS * UNITS_OUT; i += S::THREADS) {
+        const int row = (i + thread_index()) / UNITS_OUT, unit = (i + thread_index()) % UNITS_OUT;
+        const int output = tile * TALL + 8 * unit;
+        if (S::ROWS * UNITS_OUT % S::THREADS != 0 && row >= S::ROWS) break;
+        if (row >= p.rows || output >= width) continue;
+        store<Bytes16>(p.out, ((long long)row * width + output) / 8, load<Bytes16>(lines[row], unit));
+    }
 }
 
 // First unit of a range, and the range of a unit.
@@ -291,7 +327,11 @@ DEVICE void finish_tile(const Sums<S> &sums, LinearShared<S> &shared, int stage,
                 for (int c = 0; c < 4; c++) whole[n][c] += load_fresh(part + (4 * n + c) * THREADS);
         }
     }
-    store_tile<S>(whole, p, tile);
+    const int width = S::GATED ? p.output / 2 : p.output;
+    if (p.out_f32 || width % 8 != 0)
+        store_tile<S>(whole, p, tile);
+    else
+        store_lines<S>(whole, shared, stage, p, tile, width);
 }
 
 template <class S>

@@ -23,6 +23,8 @@ const MOST_TILES: usize = 16 * 1024;
 /// Most rows of the own kernel where kernels overlap: alone it is no faster than the library, but in
 /// a step it loads its first weights while the kernels ahead still run.
 const OVERLAPPED_ROWS: usize = 32;
+/// Where one in so many blocks would be idle at most, each takes a whole tile, and no sums are exchanged.
+const IDLE_BLOCKS: usize = 32;
 /// Repetitions that are timed, after a first one.
 const REPETITIONS: usize = 3;
 
@@ -218,9 +220,16 @@ impl Linear {
             out_f32: i32::from(p.out_f32),
         };
         let driver = &*self.driver;
-        let units = p.output.div_ceil(own.out) * (p.input / LINEAR_DEPTH);
+        let tiles = p.output.div_ceil(own.out);
         let resident = own.kernel.resident_blocks(driver);
-        let blocks = resident.min(self.blocks).min(units);
+        let blocks = resident
+            .min(self.blocks)
+            .min(tiles * (p.input / LINEAR_DEPTH));
+        let idle = blocks.saturating_sub(tiles);
+        let blocks = match tiles <= blocks && IDLE_BLOCKS * idle <= blocks {
+            true => tiles,
+            false => blocks,
+        };
         // SAFETY: the caller's promise; `partial` has room for these blocks.
         unsafe { own.kernel.launch(driver, [blocks, 1, 1], &params) }
     }

@@ -19,7 +19,10 @@ pub fn time(clock: &mut Clock, shapes: &Shapes) -> Result<()> {
         batches.push(batch(1, 1, past, false));
         batches.push(batch(1, block, past, false));
     }
-    batches.push(batch(1, 2 * block, PASTS[1], true));
+    for past in PASTS {
+        batches.push(batch(1, 2 * block, past, true));
+    }
+    batches.push(batch(1, 4 * block, PASTS[0], true));
     batches.push(batch(8, 1, PASTS[0], false));
     batches.push(batch(8, block, PASTS[0], false));
     let chunks = CHUNK_PASTS.map(|past| batch(1, shapes.chunk, past, false));
@@ -79,7 +82,15 @@ fn attend(
     let mut q = clock.activations(n, dims.query_width())?;
     let mut out = ops.alloc(n, dims.query_width(), Dtype::Activation)?;
 
-    let case = format!("{name}: {segments} x {rows} rows, {} past", segment.past);
+    let shape = if segment.parents.is_some() {
+        ", tree"
+    } else {
+        ""
+    };
+    let case = format!(
+        "{name}: {segments} x {rows} rows{shape}, {} past",
+        segment.past
+    );
     let seen = mask
         .window
         .map_or(tokens, |window| tokens.min(window + rows));

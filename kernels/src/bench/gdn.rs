@@ -15,6 +15,7 @@ pub fn time(clock: &mut Clock, shapes: &Shapes) -> Result<()> {
         (1, 1, false),
         (1, block, false),
         (1, 2 * block, true),
+        (1, 4 * block, true),
         (8, 1, false),
         (8, block, false),
     ] {

@@ -199,6 +199,8 @@ pub fn attention(checks: &mut Checks) {
         vec![tree(16, WINDOW)],
         vec![chain(17, WINDOW + 1), chain(31, 130)],
         vec![tree(33, 100)],
+        vec![tree(17, WINDOW - 1), tree(64, 20)],
+        vec![tree(32, 300)],
         vec![chain(64, 7)],
         vec![chain(16, 1020), chain(3, 200)],
     ];
@@ -206,6 +208,9 @@ pub fn attention(checks: &mut Checks) {
         cases.extend([
             vec![chain(1, 16_000)],
             vec![tree(64, 4000)],
+            vec![tree(32, 512)],
+            vec![tree(64, 512)],
+            vec![tree(32, 700); 3],
             vec![chain(16, 16_000)],
             vec![chain(16, 500); 8],
         ]);

@@ -24,7 +24,9 @@ fn gdn_batches(checks: &Checks) -> Vec<Vec<Shape>> {
         vec![chain(2, 7), tree(15, 3), chain(1, 9)],
         vec![tree(16, 20)],
         vec![chain(17, 5), tree(31, 0)],
-        vec![tree(33, 2)],
+        vec![tree(32, 6), chain(32, 1)],
+        vec![tree(33, 2), tree(17, 40)],
+        vec![tree(48, 3), chain(2, 0)],
         vec![chain(64, 1), tree(64, 9)],
     ];
     if checks.full() {
