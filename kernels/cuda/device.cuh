@@ -94,6 +94,8 @@ DEVICE T load_row(const bf16 *row, int unit, bool aligned) {
     return x;
 }
 
+constexpr float LOG2_E = 1.4426950408889634f;
+
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
 

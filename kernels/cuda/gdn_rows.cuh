@@ -109,17 +109,15 @@ DEVICE void sum_decays(Gates<ROWS> &gates, const LaneRows<ROWS> &rows) {
     }
 }
 
-constexpr float LOG2_OF_E = 1.4426950408889634f;
-
 // e^G.
 template <int ROWS>
 DEVICE float decay_from_state(const Gates<ROWS> &gates, int i) {
-    return fast_exp2(LOG2_OF_E * (gates.decay[0][i] + gates.decay[1][i]));
+    return fast_exp2(LOG2_E * (gates.decay[0][i] + gates.decay[1][i]));
 }
 
 // e^(G_i - G_j) where row j is an ancestor of row i or that itself, else 0.
 template <int ROWS>
 DEVICE float decay_between(const Gates<ROWS> &gates, int i, int j) {
     const float decay = (gates.decay[0][i] - gates.decay[0][j]) + (gates.decay[1][i] - gates.decay[1][j]);
-    return (gates.ancestors[i] >> j) & 1 ? fast_exp2(LOG2_OF_E * decay) : 0.0f;
+    return (gates.ancestors[i] >> j) & 1 ? fast_exp2(LOG2_E * decay) : 0.0f;
 }

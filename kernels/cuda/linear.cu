@@ -160,6 +160,13 @@ struct Operands {
     }
 };
 
+// silu(gate) * value, both rounded first, as without the gate.
+DEVICE bf16 gated(float gate, float value) {
+    const unsigned pair = pack(gate, value);
+    const float x = low_half(pair);
+    return to_bf16(x * fast_reciprocal(1.0f + fast_exp2(-LOG2_E * x)) * high_half(pair));
+}
+
 // Few rows: all operands are loaded before the first product.
 template <class S>
 DEVICE void multiply_unit(Sums<S> &sums, LinearShared<S> &shared, int stage) {
@@ -233,11 +240,9 @@ DEVICE void store_tile(const float (&sums)[S::ROWS / 8][4], const LinearParams &
             const int row = 8 * n + 2 * (lane % 4) + c % 2;
             if (row >= p.rows) continue;
             if (S::GATED) {
-                // Both rounded first, as without the gate.
-                const unsigned pair = pack(sum[c], sum[c + 2]);
                 const int output = tile * S::TALL + 8 * warp + lane / 4;
                 const long long at = (long long)row * (p.output / 2) + output;
-                store<bf16>(p.out, at, to_bf16(silu(low_half(pair)) * high_half(pair)));
+                store<bf16>(p.out, at, gated(sum[c], sum[c + 2]));
                 continue;
             }
             const int output = tile * S::TALL + 16 * warp + lane / 4 + 8 * (c / 2);
@@ -266,13 +271,10 @@ DEVICE void store_lines(const float (&sums)[S::ROWS / 8][4], LinearShared<S> &sh
         for (int c = 0; c < (S::GATED ? 2 : 4); c++) {
             const float(&sum)[4] = sums[n];
             bf16 *line = lines[8 * n + 2 * (lane % 4) + c % 2];
-            if (S::GATED) {
-                // Both rounded first, as without the gate.
-                const unsigned pair = pack(sum[c], sum[c + 2]);
-                line[8 * warp + lane / 4] = to_bf16(silu(low_half(pair)) * high_half(pair));
-            } else {
+            if (S::GATED)
+                line[8 * warp + lane / 4] = gated(sum[c], sum[c + 2]);
+            else
                 line[16 * warp + lane / 4 + 8 * (c / 2)] = to_bf16(sum[c]);
-            }
         }
     sync_block();
 #pragma unroll

@@ -182,6 +182,13 @@ DEVICE float fast_exp2(float x) {
     return y;
 }
 
+// 1 / x, one unit in the last place.
+DEVICE float fast_reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Angles in -pi..pi only.
 DEVICE void fast_sincos(float angle, float &sine, float &cosine) {
     sine = __sinf(angle);

@@ -3,8 +3,6 @@
 #include "device.cuh"
 #include "params.h"
 
-constexpr float LOG2_E = 1.4426950408889634f;
-
 // What a packed row sees: tokens `first..end` of a chain; of a tree those from `first` up to the
 // committed length, then the rows whose bit is set.
 struct Sight {

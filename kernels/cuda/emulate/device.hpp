@@ -188,6 +188,7 @@ inline unsigned round_pair(float lo, float hi) { return round_half(lo) | round_h
 inline int opaque(int x) { return x; }
 inline void fetch_ahead(const void *) {}
 inline float fast_exp2(float x) { return exp2f(x); }
+inline float fast_reciprocal(float x) { return 1.0f / x; }
 
 inline void fast_sincos(float angle, float &sine, float &cosine) {
     sine = sinf(angle);
