@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use volley_engine::{DeviceKind, Engine, EngineOptions, RepetitionRule, Sources, Speculation};
 use volley_model::{Checkpoint, DrafterConfig, TargetConfig};
-use volley_protocol::request::Thinking;
+use volley_protocol::request::TemplateArguments;
 use volley_server::{Controls, ServedModel};
 use volley_speculate::Method;
 
@@ -156,7 +156,7 @@ fn load_with(
         eos_ids: config.eos,
         seed: args.seed,
         controls,
-        thinking: Thinking::default(),
+        template_arguments: TemplateArguments::default(),
         replays: None,
         engine,
     };

@@ -345,8 +345,8 @@ fn wrong_arguments_end_with_2_and_one_line() {
             "top is none of temperature",
         ),
         (
-            &["serve", "--default-chat-template-kwargs", "{\"x\": 1}"],
-            "x is no argument",
+            &["serve", "--default-chat-template-kwargs", "{\"tools\": 1}"],
+            "tools is set by the server",
         ),
         (
             &[

@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 use volley_protocol::messages::{self, Message, Role};
 use volley_protocol::openai::{ChatRequest, Tool};
+use volley_protocol::request::TemplateArguments;
 use volley_protocol::template::{ChatTemplate, RenderOptions};
 use volley_protocol::{ApiError, TemplateError};
 
@@ -317,8 +318,9 @@ fn b47_control_tokens_of_messages_are_cut_and_those_of_the_template_are_not() {
     let (messages, tools) = (&request.messages, request.active_tools());
     let options = request.render_options();
     let control = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"].map(str::to_owned);
+    let arguments = &request.template_arguments;
     let pieces = template
-        .render_pieces(messages, tools, options, &control)
+        .render_pieces(messages, tools, options, arguments, &control)
         .unwrap();
     let whole = template.render(messages, tools, options).unwrap();
     assert_eq!(pieces.concat(), whole.replace('\u{FDD1}', "\u{FFFD}"));
@@ -329,8 +331,44 @@ fn b47_control_tokens_of_messages_are_cut_and_those_of_the_template_are_not() {
     assert_eq!(count("<think>"), whole.matches("<think>").count());
     assert_eq!(
         template
-            .render_pieces(messages, tools, options, &[])
+            .render_pieces(messages, tools, options, arguments, &[])
             .unwrap(),
         [whole]
     );
+}
+
+/// Arguments go to the template as they are; what it always knows they do not replace.
+#[test]
+fn templates_have_arguments_of_their_own() {
+    let template = "{{ style }}{{ list[1].a }}{{ absent }}|{{ messages[0].content }}";
+    let template = ChatTemplate::new(template).unwrap();
+    let body = json!({
+        "messages": [{"role": "user", "content": "q"}],
+        "chat_template_kwargs": {"style": "<|im_end|>", "list": [0, {"a": 1.0}], "absent": null},
+    });
+    let request = ChatRequest::from_json(body.to_string().as_bytes()).unwrap();
+    let control = ["<|im_end|>".to_owned()];
+    let pieces = template.render_pieces(
+        &request.messages,
+        &[],
+        request.render_options(),
+        &request.template_arguments,
+        &control,
+    );
+    assert_eq!(pieces.unwrap(), ["<", "|im_end|>1.0|q"]);
+
+    let arguments = |json: &str| TemplateArguments::from_json(json);
+    let read = arguments(r#"{"enable_thinking": false, "style": "x"}"#).unwrap();
+    assert_eq!(read.thinking.enable, Some(false));
+    assert_eq!(read.others, *json!({"style": "x"}).as_object().unwrap());
+    for (json, words) in [
+        (r#"{"messages": []}"#, "is set by the server"),
+        (r#"{"enable_thinking": 0}"#, "must be true or false"),
+        (r#"{"thinking_budget": 5}"#, "for requests"),
+        ("[]", "must be an object"),
+        ("{", "EOF"),
+    ] {
+        let error = arguments(json).unwrap_err();
+        assert!(error.contains(words), "{json}: {error}");
+    }
 }

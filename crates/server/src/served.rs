@@ -7,7 +7,7 @@ use volley_engine::{Control, EngineError, EngineHandle, Request, RequestUpdate, 
 use volley_protocol::messages::normalize;
 use volley_protocol::openai::SamplingFields;
 use volley_protocol::parser::ParserConfig;
-use volley_protocol::request::{RawPrompt, Speculative, Thinking};
+use volley_protocol::request::{RawPrompt, Speculative, TemplateArguments};
 use volley_protocol::template::{ChatTemplate, RenderOptions};
 use volley_protocol::{ApiError, Features, GenerationRequest};
 use volley_speculate::{Method, SamplingParams};
@@ -41,8 +41,8 @@ pub struct ServedModel {
     pub seed: Option<u64>,
     /// What requests ask of their outputs.
     pub controls: Controls,
-    /// Whether to think and to keep earlier thoughts where a request leaves it open.
-    pub thinking: Thinking,
+    /// Arguments of the template where a request leaves them open.
+    pub template_arguments: TemplateArguments,
     /// What answers are, if not the model's own.
     pub replays: Option<Replays>,
     /// Tokens to tokens.
@@ -111,7 +111,7 @@ impl ServedModel {
         self.check_name(generation.model.as_deref())?;
         let mut prompts = Vec::new();
         let initial = if generation.raw_prompts.is_empty() {
-            let pieces = self.pieces(generation, generation.render_options_or(self.thinking))?;
+            let pieces = self.pieces(generation, self.render_options(generation))?;
             let end = pieces.last().map_or("", String::as_str);
             let initial = generation.initial_state(end);
             prompts.push(self.encode(&pieces)?);
@@ -176,9 +176,16 @@ impl ServedModel {
         let messages = normalize(generation.messages.clone())?;
         let control = self.tokenizer.control_tokens();
         let tools = generation.active_tools();
+        let mut arguments = self.template_arguments.others.clone();
+        arguments.extend(generation.template_arguments.clone());
         Ok(self
             .template
-            .render_pieces(&messages, tools, options, control)?)
+            .render_pieces(&messages, tools, options, &arguments, control)?)
+    }
+
+    /// How to render a conversation.
+    pub fn render_options(&self, generation: &GenerationRequest) -> RenderOptions {
+        generation.render_options_or(self.template_arguments.thinking)
     }
 
     /// Token ids of the rendered conversation, of any length.

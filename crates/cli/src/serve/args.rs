@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use volley_protocol::request::Thinking;
+use volley_protocol::request::TemplateArguments;
 
 use super::http::HttpArgs;
 use super::ignored::IgnoredArgs;
@@ -69,9 +69,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub replay: Vec<PathBuf>,
     /// Arguments of the chat template for requests that leave them open, as a JSON object:
-    /// {"enable_thinking": false}, "preserve_thinking".
-    #[arg(long, value_name = "JSON", value_parser = Thinking::from_template_arguments)]
-    pub default_chat_template_kwargs: Option<Thinking>,
+    /// {"enable_thinking": false}.
+    #[arg(long, value_name = "JSON", value_parser = TemplateArguments::from_json)]
+    pub default_chat_template_kwargs: Option<TemplateArguments>,
     /// Who may ask, and how much.
     #[command(flatten)]
     pub http: HttpArgs,

@@ -61,7 +61,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
     loaded.model.replays = replays;
     loaded.model.any_name = args.accept_any_model;
-    loaded.model.thinking = args.default_chat_template_kwargs.unwrap_or_default();
+    if let Some(arguments) = &args.default_chat_template_kwargs {
+        loaded.model.template_arguments = arguments.clone();
+    }
     server.loaded();
     // Whoever started the server may have stopped reading.
     let _ = std::io::stdout().write_all(banner(&loaded, server.address()).as_bytes());

@@ -88,6 +88,26 @@ fn operators_choose_what_requests_leave_open() {
     assert_eq!(tokens(json!({})), quiet["usage"]["prompt_tokens"]);
 }
 
+/// A template of the operator's has the arguments of requests, and the operator's for the others.
+#[test]
+fn a_template_has_its_arguments() {
+    let server = Server::start(&[
+        "--chat-template",
+        "{{ word }}{{ messages[0].content }}",
+        "--default-chat-template-kwargs",
+        "{\"word\": \"one \"}",
+    ]);
+    let tokens = |body: Value| post(&server, "/tokenize", &body)["tokens"].clone();
+    let mut body = user("sum");
+    assert_eq!(tokens(body.clone()), tokens(json!({"prompt": "one sum"})));
+    body["chat_template_kwargs"] = json!({"word": "two "});
+    assert_eq!(tokens(body.clone()), tokens(json!({"prompt": "two sum"})));
+    body["max_tokens"] = 1.into();
+    let answer = server.chat_ok(body.clone());
+    let count = tokens(body).as_array().unwrap().len();
+    assert_eq!(answer["usage"]["prompt_tokens"], count);
+}
+
 /// An empty name is none.
 #[test]
 fn names_of_models_are_checked_unless_any_will_do() {

@@ -1,11 +1,14 @@
 //! The request that all surfaces map to. Chat completions, completions, responses and messages
 //! differ in how they spell a request; from here on they are the same.
 
+mod arguments;
 mod constraint;
 mod policy;
 mod sampling;
 mod thinking;
 mod tools;
+
+use serde_json::{Map, Value};
 
 use self::policy::refuse_unsupported;
 use crate::error::ApiError;
@@ -16,6 +19,7 @@ use crate::surface::Surface;
 use crate::template::{RenderOptions, python_strip};
 use crate::volatile;
 
+pub use arguments::TemplateArguments;
 pub use constraint::Constraint;
 pub use policy::{IGNORED_FIELDS, UNSUPPORTED_FIELDS};
 pub use sampling::SamplingFields;
@@ -167,6 +171,8 @@ pub struct GenerationRequest {
     pub priority: i64,
     /// Remarks for the log: things accepted that may surprise.
     pub notices: Vec<String>,
+    /// Arguments of the chat template beside those about thinking.
+    pub template_arguments: Map<String, Value>,
     pub(crate) sampling: SamplingFields,
     pub(crate) thinking: Thinking,
 }
@@ -194,6 +200,7 @@ impl Default for GenerationRequest {
             include_cache_details: false,
             priority: 0,
             notices: Vec::new(),
+            template_arguments: Map::new(),
             sampling: SamplingFields::default(),
             thinking: Thinking::default(),
         }
@@ -207,9 +214,9 @@ impl GenerationRequest {
         features: &Features,
         surface: Surface,
     ) -> Result<Self, ApiError> {
-        let mut notices = Vec::new();
         refuse_unsupported(body, surface)?;
-        let thinking = Thinking::read(body, features, &mut notices)?;
+        let arguments = TemplateArguments::read(body, features)?;
+        let thinking = Thinking::read(body, features, &arguments)?;
         let cache_salt = body.string("cache_salt")?;
         if cache_salt == Some("") {
             let message = "cache_salt is empty; leave it out to share the cache with all";
@@ -225,20 +232,19 @@ impl GenerationRequest {
             priority: body.integer("priority", i64::MIN..=i64::MAX)?.unwrap_or(0),
             sampling: SamplingFields::read(body)?,
             thinking,
-            notices,
+            template_arguments: arguments.others,
             ..Self::default()
         })
     }
 
     /// Reads only what shapes the prompt.
     pub(crate) fn read_for_prompt(body: &Fields, features: &Features) -> Result<Self, ApiError> {
-        let mut notices = Vec::new();
-        let thinking = Thinking::read(body, features, &mut notices)?;
+        let arguments = TemplateArguments::read(body, features)?;
         let model = body.string("model")?.map(str::to_owned);
         Ok(Self {
             model,
-            notices,
-            thinking,
+            thinking: Thinking::read(body, features, &arguments)?,
+            template_arguments: arguments.others,
             ..Self::default()
         })
     }

@@ -1,7 +1,7 @@
 //! Whether and how long to think, in the many spellings of clients.
 
-use super::Features;
-use crate::error::{ApiError, clipped};
+use super::{Features, TemplateArguments};
+use crate::error::ApiError;
 use crate::fields::Fields;
 
 /// Levels of `reasoning_effort`; all but the first switch thinking on.
@@ -26,10 +26,10 @@ impl Thinking {
     pub(super) fn read(
         body: &Fields,
         features: &Features,
-        notices: &mut Vec<String>,
+        arguments: &TemplateArguments,
     ) -> Result<Self, ApiError> {
         let layers = [
-            read_kwargs(body, features, notices)?,
+            arguments.thinking,
             read_top_level(body, features)?,
             read_thinking(body, features)?,
             read_reasoning(body, features)?,
@@ -37,24 +37,6 @@ impl Thinking {
         ];
         let first = layers.into_iter().reduce(Self::or);
         Ok(first.unwrap_or_default())
-    }
-
-    /// Reads the arguments of a chat template that a server has by default: a JSON object with
-    /// `enable_thinking` and `preserve_thinking`. What the family's template does not take is an error.
-    pub fn from_template_arguments(json: &str) -> Result<Self, String> {
-        let fields: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(json).map_err(|error| format!("not a JSON object: {error}"))?;
-        let mut thinking = Self::default();
-        for (name, value) in &fields {
-            let field = match name.as_str() {
-                "enable_thinking" => &mut thinking.enable,
-                "preserve_thinking" => &mut thinking.preserve,
-                _ => return Err(format!("{name} is no argument of the family's template")),
-            };
-            let wrong = || format!("{name} must be true or false, but is {value}");
-            *field = Some(value.as_bool().ok_or_else(wrong)?);
-        }
-        Ok(thinking)
     }
 
     /// "none" switches thinking off, every other level switches it on.
@@ -77,7 +59,11 @@ impl Thinking {
 }
 
 /// A budget: 0 is no thinking at all, -1 no limit.
-fn read_budget(fields: &Fields, name: &str, features: &Features) -> Result<Thinking, ApiError> {
+pub(super) fn read_budget(
+    fields: &Fields,
+    name: &str,
+    features: &Features,
+) -> Result<Thinking, ApiError> {
     let budget = fields.integer(name, -1..=i64::from(u32::MAX))?;
     let path = fields.path_of(name);
     match budget {
@@ -175,70 +161,4 @@ fn read_reasoning(body: &Fields, features: &Features) -> Result<Thinking, ApiErr
     fields.string("summary")?;
     fields.string("generate_summary")?;
     Ok(thinking)
-}
-
-fn read_kwargs(
-    body: &Fields,
-    features: &Features,
-    notices: &mut Vec<String>,
-) -> Result<Thinking, ApiError> {
-    const MAX_KWARGS: usize = 32;
-    const MAX_KWARG_BYTES: usize = 4096;
-    /// Arguments of the renderer that a request must not replace.
-    const RESERVED: &[&str] = &[
-        "add_generation_prompt",
-        "bos_token",
-        "chat_template",
-        "continue_final_message",
-        "conversation",
-        "documents",
-        "eos_token",
-        "max_length",
-        "messages",
-        "padding",
-        "return_dict",
-        "return_tensors",
-        "tokenize",
-        "tokenizer_kwargs",
-        "tools",
-        "truncation",
-    ];
-    const KNOWN: &[&str] = &[
-        "enable_thinking",
-        "preserve_thinking",
-        "reasoning_effort",
-        "thinking_budget",
-    ];
-    let Some(kwargs) = body.object("chat_template_kwargs")? else {
-        return Ok(Thinking::default());
-    };
-    let count = kwargs.names().count();
-    if count > MAX_KWARGS {
-        let message = format!("chat_template_kwargs has {count} keys; the limit is {MAX_KWARGS}");
-        return Err(ApiError::invalid_value("chat_template_kwargs", message));
-    }
-    for name in kwargs
-        .names()
-        .filter(|name| !KNOWN.contains(&name.as_str()))
-    {
-        let path = kwargs.path_of(&clipped(name));
-        if RESERVED.contains(&name.as_str()) {
-            let message = format!("{path} is set by the server");
-            return Err(ApiError::invalid_value(&path, message));
-        }
-        let size = kwargs.peek(name).map_or(0, |value| value.to_string().len());
-        if size > MAX_KWARG_BYTES {
-            let message = format!("{path} has {size} bytes; the limit is {MAX_KWARG_BYTES}");
-            return Err(ApiError::invalid_value(&path, message));
-        }
-        notices.push(format!("{path} has no effect on this model"));
-    }
-    let thinking = Thinking {
-        enable: kwargs.boolean("enable_thinking")?,
-        preserve: kwargs.boolean("preserve_thinking")?,
-        ..Thinking::default()
-    };
-    let budget = read_budget(&kwargs, "thinking_budget", features)?;
-    let effort = Thinking::of_effort(kwargs.word("reasoning_effort", EFFORTS)?);
-    Ok(thinking.or(budget).or(effort))
 }

@@ -7,6 +7,7 @@ mod python;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Value};
 use minijinja::{Environment, ErrorKind, context};
+use serde_json::{Map, Value as Json};
 
 use self::guard::Guard;
 use crate::error::TemplateError;
@@ -80,12 +81,14 @@ impl ChatTemplate {
         tools: &[Tool],
         options: RenderOptions,
     ) -> Result<String, TemplateError> {
-        self.render_guarded(messages, tools, options, Guard { tokens: &[] })
+        let guard = Guard { tokens: &[] };
+        self.render_guarded(messages, tools, options, &Map::new(), guard)
     }
 
     /// The same prompt in pieces to be tokenized one by one: wherever messages or tools spell one
     /// of `control_tokens`, it is cut in two, so it cannot become that token. Tags that the model
-    /// has to read (`<think>`, `<tool_call>`) do not belong in the list.
+    /// has to read (`<think>`, `<tool_call>`) do not belong in the list. `arguments` are what the
+    /// template may know beside what it always does.
     ///
     /// # Errors
     /// As [`Self::render`].
@@ -94,11 +97,12 @@ impl ChatTemplate {
         messages: &[Message],
         tools: &[Tool],
         options: RenderOptions,
+        arguments: &Map<String, Json>,
         control_tokens: &[String],
     ) -> Result<Vec<String>, TemplateError> {
         let tokens = control_tokens;
         let guard = Guard { tokens };
-        let prompt = self.render_guarded(messages, tools, options, guard)?;
+        let prompt = self.render_guarded(messages, tools, options, arguments, guard)?;
         Ok(guard.pieces(prompt))
     }
 
@@ -107,6 +111,7 @@ impl ChatTemplate {
         messages: &[Message],
         tools: &[Tool],
         options: RenderOptions,
+        arguments: &Map<String, Json>,
         guard: Guard,
     ) -> Result<String, TemplateError> {
         let tools: Option<Vec<Value>> = (!tools.is_empty()).then(|| {
@@ -125,15 +130,18 @@ impl ChatTemplate {
             .environment
             .get_template(NAME)
             .expect("the template was added at construction: this is a bug");
+        let arguments = python::from_fields(arguments, guard);
+        // Templates tell "not given" from false.
+        let arguments = match options.enable_thinking {
+            None => arguments,
+            Some(enable) => context! { enable_thinking => enable, ..arguments },
+        };
         let context = context! {
             messages => messages.collect::<Vec<_>>(),
             tools => tools,
             preserve_thinking => options.preserve_thinking,
             add_generation_prompt => options.add_generation_prompt,
-            // Templates tell "not given" from false.
-            ..options.enable_thinking.map_or(Value::UNDEFINED, |enable| {
-                context! { enable_thinking => enable }
-            })
+            ..arguments
         };
         let mut prompt = template
             .render(context)

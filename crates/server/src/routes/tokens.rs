@@ -27,7 +27,7 @@ pub async fn count(State(app): State<Arc<App>>, request: Request) -> Result<Resp
     answer(app, request, |app, body| {
         let request = MessagesRequest::for_counting(body, &FEATURES)?;
         let generation = &request.generation;
-        let options = generation.render_options_or(app.model.thinking);
+        let options = app.model.render_options(generation);
         let tokens = app.model.chat_tokens(generation, options)?;
         Ok(TokenCount {
             input_tokens: tokens.len(),
@@ -48,7 +48,7 @@ pub async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<R
             TokenizeInput::Chat(generation) => {
                 let options = RenderOptions {
                     add_generation_prompt: request.add_generation_prompt,
-                    ..generation.render_options_or(model.thinking)
+                    ..model.render_options(generation)
                 };
                 model.pieces(generation, options)?
             }
