@@ -220,5 +220,13 @@ DEVICE void plant_tree(const PlantParams &p) {
     p.row_ancestors[row] = ancestors;
 }
 
+// Draws whose position is the one behind their row's.
+DEVICE void place_draw(const PlaceParams &p) {
+    const int i = block_x() * PLACE_THREADS + thread_index();
+    if (i < p.rows && p.draws[i].position == ~0ull)
+        p.draws[i].position = (unsigned long long)p.row_position[i] + 1;
+}
+
 KERNEL(grow_trees, THREADS, 1, sizeof(Shared), GrowParams, grow_tree)
 KERNEL(plant_trees, TREE_ROWS, 1, sizeof(Parents), PlantParams, plant_tree)
+KERNEL(place_draws, PLACE_THREADS, 1, 0, PlaceParams, place_draw)

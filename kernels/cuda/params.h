@@ -55,6 +55,8 @@ constexpr int CUT_BINS = 2048;
 
 // Trees that one launch grows.
 constexpr int MOST_TREES = 32;
+// Threads of a block that places draws.
+constexpr int PLACE_THREADS = 128;
 
 // Most devices of a group.
 constexpr int MOST_RANKS = 8;
@@ -440,6 +442,15 @@ struct PlantParams {
     unsigned long long *row_ancestors;
 };
 static_assert(sizeof(PlantParams) == 40, "mirrored in params.rs");
+
+// Positions of tokens that are drawn from rows whose depths were grown.
+struct PlaceParams {
+    DrawRow *draws;
+    const int *row_position;  // of the first one's row
+    int rows;
+    int padding;
+};
+static_assert(sizeof(PlaceParams) == 24, "mirrored in params.rs");
 
 // The logit of one token: `bias` is added, what is positive then divided by `scale` and the rest multiplied
 // by it, `penalty` subtracted.

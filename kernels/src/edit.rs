@@ -30,7 +30,7 @@ pub fn draw_edited(
     out: &Buf,
 ) -> Result<()> {
     let (op, n, width) = ("draw_edited", draws.len(), from.whole.width());
-    let at = tables.draws(op, draws)?;
+    let at = tables.draws(op, from.first, draws)?;
     check(op, "edits", edits.len(), n)?;
     let tokens = edits.iter().flat_map(|edit| &edit.changes);
     if let Some(largest) = tokens.map(|change| change.token as usize).max() {

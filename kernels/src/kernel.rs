@@ -116,6 +116,7 @@ kernels! {
     RACE = "race" "race_rows" DrawParams,
     GROW = "grow" "grow_trees" GrowParams,
     PLANT = "grow" "plant_trees" PlantParams,
+    PLACE = "grow" "place_draws" PlaceParams,
     MASK_ROWS = "edit" "mask_rows" EditParams,
     CHANGE_TOKENS = "edit" "change_tokens" EditParams,
     RESTORE_DRAWN = "edit" "restore_drawn_rows" EditParams,

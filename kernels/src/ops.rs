@@ -445,7 +445,7 @@ impl Ops for CudaOps {
     }
 
     fn draw(&self, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()> {
-        let (driver, at) = (&*self.driver, self.tables.draws("draw", draws)?);
+        let (driver, at) = (&*self.driver, self.tables.draws("draw", from.first, draws)?);
         draw::draw(driver, &self.scratch, self.ranks(), from, draws, at, out)
     }
 

@@ -68,11 +68,14 @@ pub const CUT_DIGITS: i32 = 5;
 pub const CUT_BINS: usize = 2048;
 /// Trees that one launch grows.
 pub const MOST_TREES: usize = 32;
+/// Threads of a block that places draws.
+pub const PLACE_THREADS: usize = 128;
 /// Bytes of a row that is drawn from, and of the first token of a slice.
 pub const OPEN_ROW_BYTES: usize = 48;
 pub const FIRST_BYTES: usize = 16;
 const _: () = assert!(volley_ops::CANDIDATES == 64, "mirrored in params.h");
 const _: () = assert!(volley_ops::DRAWN == 1 << 31, "mirrored in params.h");
+const _: () = assert!(Draw::BEHIND_ROW == u64::MAX, "as grow.cu has it");
 
 /// Declares a struct with C layout, its size as the C side checks it.
 macro_rules! params {
@@ -380,6 +383,12 @@ params! {
         row_parent: Address,
         row_position: Address,
         row_ancestors: Address,
+    }
+    PlaceParams (24) {
+        draws: Address,
+        row_position: Address,
+        rows: i32,
+        padding: i32,
     }
     TokenChange (16) {
         token: u32,

@@ -12,8 +12,8 @@ use crate::buf::Memory;
 use crate::dims::{check, check_index, refuse};
 use crate::driver::{Address, Driver};
 use crate::error::in_op;
-use crate::kernel::PLANT;
-use crate::params::{DrawRow, PlantParams, Tables};
+use crate::kernel::{PLACE, PLANT};
+use crate::params::{DrawRow, PLACE_THREADS, PlaceParams, PlantParams, Tables};
 use crate::rank::Limits;
 use crate::upload::upload;
 
@@ -294,12 +294,37 @@ impl PassTables {
         Ok(self.index.address())
     }
 
-    /// How tokens are drawn, in device memory, until the next call.
-    pub fn draws(&self, op: &'static str, draws: &[Draw]) -> Result<Address> {
+    /// How tokens are drawn from rows from `first` on, in device memory, until the next call.
+    pub fn draws(&self, op: &'static str, first: usize, draws: &[Draw]) -> Result<Address> {
         check_index(op, "rows of a pass", draws.len(), self.limits.rows + 1)?;
         let rows: Vec<DrawRow> = draws.iter().map(DrawRow::from).collect();
-        upload(&*self.driver, op, self.draws.address(), cast_slice(&rows))?;
-        Ok(self.draws.address())
+        let at = self.draws.address();
+        upload(&*self.driver, op, at, cast_slice(&rows))?;
+        let mut positions = draws.iter().map(|draw| draw.position);
+        if positions.any(|position| position == Draw::BEHIND_ROW) {
+            self.place(op, first, draws.len(), at)?;
+        }
+        Ok(at)
+    }
+
+    /// Gives draws from rows of the recorded pass that ran last the positions that it knows.
+    fn place(&self, op: &'static str, first: usize, rows: usize, draws: Address) -> Result<()> {
+        let closed = self.closed.borrow();
+        let Some(last) = closed.as_ref().filter(|last| last.batch.is_grown()) else {
+            let expected = "behind a pass over trees that were planted";
+            return refuse(op, "a draw behind a row", expected, "another");
+        };
+        let end = (first + rows).saturating_sub(1);
+        check_index(op, "row of a draw", end, last.pass.facts.rows)?;
+        let params = PlaceParams {
+            draws,
+            row_position: last.pass.tables.row_position + 4 * first as Address,
+            rows: rows as i32,
+            padding: 0,
+        };
+        let grid = [rows.div_ceil(PLACE_THREADS), 1, 1];
+        // SAFETY: draws and positions have so many rows.
+        unsafe { PLACE.launch(&*self.driver, grid, &params) }.map_err(in_op(op))
     }
 
     /// A table of changes in device memory, until the next call, and room for the logits that they change.

@@ -175,8 +175,7 @@ impl<O: Ops> DflashProposer<O> {
     }
 
     /// The tree of a plan, if the device can grow it from the first `rows` rows of a block: nobody has to see
-    /// it, its nodes are known by number, and candidates decide over its rows, as the positions of what is
-    /// drawn are not known ahead.
+    /// it, and its nodes are known by number.
     fn growth(&self, d: &Drafting<'_>, rows: usize) -> Option<Growth> {
         let DraftPlan::Tree(shape) = d.plan else {
             return None;
@@ -191,8 +190,7 @@ impl<O: Ops> DflashProposer<O> {
             candidates: count.min(CANDIDATES).min(self.sampling.allowed),
             to: 0,
         };
-        let decided = draw_at(d.sampling, 0).of_candidates();
-        (d.free && decided && tree.fills()).then_some(tree)
+        (d.free && tree.fills()).then_some(tree)
     }
 
     /// Chains and trees of tokens that the host chooses from what the device found.

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use volley_ops::DRAWN;
+use volley_ops::{DRAWN, Draw};
 use volley_speculate::{
     Choice, Commit, End, History, Logits, Proposal, Rule, TreeOrder, cut, distribution_of,
     logprob_of, sample, verify,
@@ -56,16 +56,24 @@ impl Sequence {
     }
 
     /// Asks ahead for the tokens behind anchor and drafts, `1 + drafts` rows: what a grammar is awake over, or
-    /// is forced, is not known ahead. Nor is the depth of a row of a tree that the device grew, over which
-    /// candidates decide.
+    /// is forced, is not known ahead. The depths of a tree that the device grew are not, either: its rows are
+    /// asked as if they all had the anchor's, but for their positions.
     pub fn ask(&mut self, proposal: &Proposal, allowed: usize, asks: &mut Asks) {
-        let mut parents = proposal.parents.iter().flatten();
-        if parents.any(|parent| parent & DRAWN != 0) {
-            (0..=proposal.tokens.len()).for_each(|_| asks.add(None));
-            return;
-        }
         let params = &self.request.sampling;
         let before = self.history.output().len();
+        let mut parents = proposal.parents.iter().flatten();
+        if parents.any(|parent| parent & DRAWN != 0) {
+            let next = self.controller.foreseen(before);
+            let choice = next.as_ref().map(|next| Choice {
+                params,
+                history: &self.history,
+                allowed,
+                next,
+                position: Draw::BEHIND_ROW as usize,
+            });
+            (0..=proposal.tokens.len()).for_each(|_| asks.add(choice.as_ref()));
+            return;
+        }
         for (row, depth) in proposal.depths().into_iter().enumerate() {
             let Some(next) = self.controller.foreseen(before + depth) else {
                 asks.add(None);

@@ -162,15 +162,20 @@ fn a_step_waits_once() {
             assert!(waits <= most, "{} waits, {}", waits, method.name());
         }
     }
-    // Trees that candidates decide are grown and verified unseen, greedy and at a temperature.
-    for temperature in [0.0, FLAT] {
+    // Trees are grown and verified unseen, greedy and at a temperature, also where tokens are drawn from
+    // whole rows of depths that only the device knows.
+    for (temperature, top_k) in [(0.0, 0), (FLAT, 64), (FLAT, 0), (1.0, 200)] {
         let mut request = sampled(prompt(3, 30), 40, temperature, 9);
-        request.sampling.top_k = 64;
+        request.sampling.top_k = top_k;
         request.speculate = by(Method::Ddtree);
         let before = switch.waits();
         let outcome = run(&engine, request.clone());
         let waits = switch.waits() - before;
-        assert_eq!(waits, 1 + outcome.terminal.usage.steps, "{temperature}");
+        assert_eq!(
+            waits,
+            1 + outcome.terminal.usage.steps,
+            "{temperature} {top_k}"
+        );
         let biased = run(&engine, biased(request));
         assert_eq!(
             outcome.tokens, biased.tokens,
@@ -185,7 +190,9 @@ fn a_step_waits_once() {
 fn grown_trees_change_no_text() {
     let request = |seed: u64, temperature| {
         let mut request = sampled(prompt(seed, 30), 30, temperature, seed);
-        request.sampling.top_k = 40;
+        request.sampling.top_k = [40, 0, 0][seed as usize % 3];
+        // Some of whose rows are changed until then.
+        request.min_tokens = if seed == 5 { 9 } else { 0 };
         request
     };
     let requests = || (0..6).map(|seed| request(seed, if seed % 2 == 0 { 0.0 } else { FLAT }));

@@ -1,7 +1,7 @@
 //! Trees of drafts, grown from rows of candidates.
 
 use volley_ops::{
-    Batch, CANDIDATES, DRAWN, DRAWN_WIDTH, Error, Growth, Result, Segment, TOP_WIDTH,
+    Batch, CANDIDATES, DRAWN, DRAWN_WIDTH, Draw, Error, Growth, Result, Segment, TOP_WIDTH,
 };
 
 use crate::buf::{Buf, check, check_index};
@@ -63,6 +63,24 @@ pub fn plant(batch: &Batch, drafts: &Buf) -> Result<Batch> {
     Ok(Batch {
         segments: segments.collect::<Result<_>>()?,
     })
+}
+
+/// Draws with the positions that rows from `first` on have in the batch.
+pub fn place(op: &'static str, batch: &Batch, first: usize, draws: &[Draw]) -> Result<Vec<Draw>> {
+    let place = |(row, draw): (usize, &Draw)| {
+        if draw.position != Draw::BEHIND_ROW {
+            return Ok(*draw);
+        }
+        check_index(op, "row of a draw", row, batch.rows())?;
+        let mut segments = batch.segments.iter();
+        let segment = segments.find(|segment| segment.rows.contains(&row));
+        let segment = segment.expect("rows tile the batch: this is a bug");
+        Ok(Draw {
+            position: segment.position(row - segment.rows.start) as u64 + 1,
+            ..*draw
+        })
+    };
+    (first..).zip(draws).map(place).collect()
 }
 
 /// The error of a pass over a tree that nobody planted.

@@ -55,6 +55,23 @@ impl CandleOps {
             _ => Err(grow::unplanted(op)),
         }
     }
+
+    /// Draws with the positions that only the last planted batch tells.
+    fn placed<'a>(
+        &self,
+        op: &'static str,
+        first: usize,
+        draws: &'a [Draw],
+    ) -> Result<Cow<'a, [Draw]>> {
+        let mut positions = draws.iter().map(|draw| draw.position);
+        if !positions.any(|position| position == Draw::BEHIND_ROW) {
+            return Ok(Cow::Borrowed(draws));
+        }
+        match &*self.planted.borrow() {
+            Some((_, known)) => Ok(Cow::Owned(grow::place(op, known, first, draws)?)),
+            None => Err(grow::unplanted(op)),
+        }
+    }
 }
 
 impl Ops for CandleOps {
@@ -308,7 +325,8 @@ impl Ops for CandleOps {
     }
 
     fn draw(&self, from: &DrawFrom<'_, Buf>, draws: &[Draw], out: &mut Buf) -> Result<()> {
-        draw::draw(self.ranks(), from, draws, out)
+        let draws = self.placed("draw", from.first, draws)?;
+        draw::draw(self.ranks(), from, &draws, out)
     }
 
     fn draw_edited(
@@ -318,7 +336,8 @@ impl Ops for CandleOps {
         draws: &[Draw],
         out: &mut Buf,
     ) -> Result<()> {
-        draw::draw_edited(from, edits, draws, out)
+        let draws = self.placed("draw_edited", from.first, draws)?;
+        draw::draw_edited(from, edits, &draws, out)
     }
 
     fn grow(&self, tops: &Buf, trees: &[Growth], out: &mut Buf) -> Result<()> {

@@ -14,11 +14,15 @@ pub struct Draw {
     pub min_p: f32,
     /// Seed of the noise.
     pub seed: u64,
-    /// Position of the token in its text.
+    /// Position of the token in its text, or [`Draw::BEHIND_ROW`].
     pub position: u64,
 }
 
 impl Draw {
+    /// The position behind that of the row in the pass before, whose trees only the device knows
+    /// ([`crate::Ops::plant`]).
+    pub const BEHIND_ROW: u64 = u64::MAX;
+
     /// Takes the likeliest.
     pub const GREEDY: Self = Self {
         temperature: 0.0,

@@ -1,9 +1,13 @@
-use volley_ops::{DRAWN_WIDTH, Draw, DrawFrom, Dtype, NormKind, Ops, Result, TOP_WIDTH};
+use volley_ops::{
+    CANDIDATES, DRAWN_WIDTH, Draw, DrawFrom, Dtype, Growth, NormKind, Ops, Result, TOP_WIDTH,
+};
 
 use super::Shapes;
 use super::clock::{Clock, Work};
 
 const EPS: f32 = 1e-6;
+/// Of the largest tree, without the anchor.
+const MOST_NODES: usize = 63;
 
 pub fn time(clock: &mut Clock, shapes: &Shapes) -> Result<()> {
     for rows in [1, shapes.block, shapes.chunk] {
@@ -55,7 +59,7 @@ fn norms(clock: &mut Clock, shapes: &Shapes, rows: usize) -> Result<()> {
         .map(drop)
 }
 
-/// Candidates of rows of logits, and tokens drawn from them.
+/// Candidates of rows of logits, tokens drawn from them, and trees that grow from them.
 fn tops(clock: &mut Clock, vocabulary: usize, rows: usize) -> Result<()> {
     let ops = clock.ops;
     let logits = clock.floats(rows, vocabulary)?;
@@ -112,6 +116,25 @@ fn tops(clock: &mut Clock, vocabulary: usize, rows: usize) -> Result<()> {
             flop: 0,
         };
         clock.time(work, 1, |_| ops.draw_again(&from, &draws, &mut drawn))?;
+    }
+    let mut out = ops.alloc(MOST_NODES, DRAWN_WIDTH, Dtype::F32)?;
+    for budget in [31, MOST_NODES] {
+        let tree = Growth {
+            first: 0,
+            depth: rows.min(budget),
+            budget,
+            seeded: true,
+            temperature: 1.0,
+            candidates: CANDIDATES,
+            to: 0,
+        };
+        let work = Work {
+            kernel: "grow",
+            case: format!("{budget} nodes, {rows} rows"),
+            bytes: 4 * (rows * TOP_WIDTH + budget * DRAWN_WIDTH),
+            flop: 0,
+        };
+        clock.time(work, 1, |_| ops.grow(&top, &[tree], &mut out))?;
     }
     Ok(())
 }

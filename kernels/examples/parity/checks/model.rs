@@ -176,8 +176,9 @@ fn grown<O: Ops>(ops: &O, folder: &Path) -> Result<f64> {
         }
         target.verify(ops, &ids, &proposed).map_err(failed)?;
         let rows: Vec<u32> = (0..16).collect();
+        let mut draws = [warm(u64::from(round), Draw::BEHIND_ROW); 16];
         let outcome = target
-            .outcome(ops, &rows, VOCAB, &[], &[])
+            .outcome(ops, &rows, VOCAB, &draws, &[])
             .map_err(failed)?;
         let mut found = vec![target.logits(ops, &rows).map_err(failed)?];
         let known = |id: u32| outcome.drafts[(id ^ DRAWN) as usize];
@@ -197,6 +198,18 @@ fn grown<O: Ops>(ops: &O, folder: &Path) -> Result<f64> {
             target.copy_slot(ops, from, to).map_err(failed)?;
         }
         target.verify(ops, &ids, &proposed).map_err(failed)?;
+        for segment in &proposed.segments {
+            let positions = (0..segment.rows.len()).map(|i| segment.position(i) as u64 + 1);
+            let draws = draws[segment.rows.clone()].iter_mut();
+            draws
+                .zip(positions)
+                .for_each(|(draw, position)| draw.position = position);
+        }
+        let known = target
+            .outcome(ops, &rows, VOCAB, &draws, &[])
+            .map_err(failed)?;
+        let pairs = known.drawn.iter().zip(&outcome.drawn);
+        wrong += pairs.filter(|(a, b)| a != b).count() + 16 - outcome.drawn.len();
         let mut expected = vec![target.logits(ops, &rows).map_err(failed)?];
         target.commit(ops, &proposed, &keep).map_err(failed)?;
         expected.extend(states(ops, &target)?);
@@ -215,6 +228,16 @@ fn grown<O: Ops>(ops: &O, folder: &Path) -> Result<f64> {
     }
     // Paths that are longer than the anchor were walked.
     Ok((wrong + usize::from(paths <= 2)) as f64)
+}
+
+/// A draw at temperature 1.
+fn warm(seed: u64, position: u64) -> Draw {
+    Draw {
+        temperature: 1.0,
+        seed,
+        position,
+        ..Draw::GREEDY
+    }
 }
 
 /// Recurrent and convolution states of both texts.
