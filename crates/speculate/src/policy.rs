@@ -264,7 +264,18 @@ impl SequencePolicy {
             true => MARGIN,
             false => 1.0,
         };
-        let mut choice = best(costs(), |choice| own.tokens(choice) * margin(choice));
+        // Where the copy ends the text, a part of it leaves a step for the rest, if it is right.
+        let tokens = |choice| match choice {
+            Choice::Lookup(drafts) if ends && (1..all).contains(&drafts) => {
+                let rest = Choice::Lookup(all - drafts - 1);
+                let [ms, rest] = [choice, rest].map(|choice| policy.step_ms(choice, running));
+                let to_the_end = ms / (ms + own.right(drafts) * rest);
+                let whole = own.tokens(Choice::Lookup(all));
+                own.tokens(choice).min(whole * to_the_end)
+            }
+            _ => own.tokens(choice),
+        };
+        let mut choice = best(costs(), |choice| tokens(choice) * margin(choice));
         let serve_most = policy.table.best != Some(Choice::None);
         if choice == Choice::None && tries.take_turn(self.idle, running, serve_most) {
             let drafting = costs().filter(|(choice, _)| choice.step().1 > 0);
@@ -451,6 +462,11 @@ impl Expected<'_> {
         if let [.., but_one, all] = self.repeat[..] {
             self.end = (self.repeat.len() as f64 - 1.0, all - but_one);
         }
+    }
+
+    /// How likely so many drafts of a lookup, one at least, are all right.
+    fn right(&self, drafts: usize) -> f64 {
+        self.repeat[drafts] - self.repeat[drafts - 1]
     }
 
     fn tokens(&self, choice: Choice) -> f64 {
