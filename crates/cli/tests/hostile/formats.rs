@@ -35,14 +35,15 @@ fn a_slow_rule_holds_up_nobody() {
 }
 
 /// A rule that compiles and then grows beyond its limits fails its own request, by the client's fault.
+/// These compile in a tenth of their time, so that a busy machine does not refuse them for that.
 #[test]
 fn rules_that_grow_too_complex_on_the_way() {
     let canary = Canary::new(&[]);
-    let fields: Map<String, Value> = (0..2_000)
+    let fields: Map<String, Value> = (0..1_000)
         .map(|i| (format!("p{i}"), json!({"type": "string"})))
         .collect();
     for (field, rule) in [
-        ("guided_regex", json!("(a?){5000}a{5000}")),
+        ("guided_regex", json!("(a?){1000}a{1000}")),
         (
             "guided_json",
             json!({"type": "object", "properties": fields}),
