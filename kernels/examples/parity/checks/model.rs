@@ -169,6 +169,8 @@ fn grown<O: Ops>(ops: &O, folder: &Path) -> Result<f64> {
         let drawn = |first: u32, n: u32| (first..first + n).map(|row| DRAWN | row);
         let parents = drawn(30, 12).map(Some);
         proposed.segments[1].parents = Some([None].into_iter().chain(parents).collect());
+        // Nobody has planted it.
+        wrong += usize::from(ops.begin(&proposed).is_ok());
         let first = [anchors[0]].into_iter().chain(drawn(0, 2));
         let mut ids: Vec<u32> = first.chain([anchors[1]]).chain(drawn(30, 12)).collect();
         for (from, to) in [(2, 4), (1, 3)] {
