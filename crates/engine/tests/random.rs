@@ -4,12 +4,14 @@
 
 mod common;
 
-use common::{FLAT, dflash, greedy, options, prompt, run, sampled, start};
+use common::{FLAT, dflash, every_method, greedy, options, prompt, run, sampled, start};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use volley_engine::{EngineOptions, Request, Speculation};
+use volley_speculate::Method;
 
-/// Texts that begin alike, of many lengths, each with its marks, depth and priority.
+/// Texts that begin alike, of many lengths, each with its marks, depth and priority. Some answers are one
+/// word over and over, which lookup foresees.
 fn requests() -> Vec<Request> {
     let stem = prompt(1, 120);
     (0..24usize)
@@ -22,6 +24,9 @@ fn requests() -> Vec<Request> {
             request.checkpoints = vec![shared, len / 2, len - 1];
             request.speculate.max_drafts = [15, 0, 3][i % 3];
             request.priority = (i % 4) as i32 - 1;
+            if i % 6 == 3 {
+                request.sampling.logit_bias.insert(7, 1e3);
+            }
             request
         })
         .collect()
@@ -78,6 +83,8 @@ fn live(seed: u64, speculation: Speculation, ranks: usize, count: usize) {
     assert!(stats.cancelled <= left as u64);
     assert_eq!(stats.free_blocks, stats.total_blocks);
     assert!(stats.preempted > 0 && stats.cached_tokens > 0, "{stats:?}");
+    let copied = stats.speculation.methods.of(Method::Ngram);
+    assert_eq!(copied > 0, speculation.method == Method::Auto, "{copied}");
     assert!(engine.alive());
 }
 
@@ -86,6 +93,8 @@ fn random_lives() {
     live(1, dflash(15), 1, 120);
     live(2, Speculation::none(), 1, 60);
     live(3, dflash(15), 2, 60);
+    live(4, every_method(), 1, 60);
+    live(5, every_method(), 2, 40);
 }
 
 /// A long prompt does not hold short ones up, and short ones do not keep it from getting on.
