@@ -251,7 +251,10 @@ impl SequencePolicy {
         if ends {
             own.ends_with_copy();
         }
-        let all = copy.len() - usize::from(ends);
+        let all = match ends {
+            true => copy.len() - 1,
+            false => cut(copy.len()),
+        };
         let fits = |(choice, _): &&(Choice, f64)| match *choice {
             Choice::Lookup(drafts) => drafts < all,
             _ => true,
@@ -374,6 +377,14 @@ impl Choice {
             Self::Tree(budget) => (StepKind::Tree, budget),
             Self::Mtp(drafts) => (StepKind::Mtp(drafts), drafts),
         }
+    }
+}
+
+/// Drafts of a lookup that takes at most so many.
+fn cut(drafts: usize) -> usize {
+    match drafts {
+        ..=ANY => drafts,
+        _ => (1 + drafts) / ROWS * ROWS - 1,
     }
 }
 

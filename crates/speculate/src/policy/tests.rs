@@ -367,6 +367,27 @@ fn what_is_learned_a_step_later_comes_to_the_same() {
     assert_ne!(soon[1], soon[0]);
 }
 
+/// Behind a text that does not end nothing is made up.
+#[test]
+fn lookups_that_go_on_are_cut_to_few_numbers_of_rows() {
+    let choices = |lookup| Choices {
+        chain: 0,
+        lookup,
+        ..CHOICES
+    };
+    // A short repeat is followed for 16 tokens at most, a long one as far as there is room.
+    for (repeated, room, drafts) in [(3, 63, 15), (20, 40, 39), (20, 14, 14), (20, 63, 63)] {
+        let copied: Vec<u32> = (100..200).collect();
+        let mut lookup = Lookup::ending_with(&[1]);
+        lookup.extend(&copied);
+        lookup.extend(&copied[..repeated]);
+        let mut policy = policy(20.0, 0.01, 1.0);
+        let plan = SequencePolicy::default().plan(&mut policy, choices(room), 1, &lookup);
+        let expected = copied[repeated..repeated + drafts].to_vec();
+        assert_eq!(plan, DraftPlan::Given(expected));
+    }
+}
+
 /// A device prepares for every number of rows by itself, so there are few numbers of many.
 #[test]
 fn lookups_of_many_rows_have_multiples_of_four() {
