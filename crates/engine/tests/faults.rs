@@ -10,9 +10,14 @@ use common::{FLAT, dflash, greedy, options, prompt, run, sampled, sources, start
 use volley_engine::{Engine, EngineError, EngineHandle, EngineOptions, Speculation, Stop};
 use volley_ops_candle::CandleOps;
 
-/// An engine whose ranks fail by their switches.
+/// An engine whose ranks fail by their switches. It keeps no prefixes, for which a drafter would go on behind
+/// an answer: no rank computes anything while the switches are armed.
 fn faulty(switches: &[Switch]) -> EngineHandle {
-    faulty_with(switches, options(dflash(15)))
+    let options = EngineOptions {
+        checkpoints: 0,
+        ..options(dflash(15))
+    };
+    faulty_with(switches, options)
 }
 
 fn faulty_with(switches: &[Switch], options: EngineOptions) -> EngineHandle {
