@@ -116,16 +116,15 @@ impl<O: Ops> DflashProposer<O> {
         })
     }
 
-    /// Takes in what was kept of a slot.
+    /// Takes in what was kept of a slot; what fails stays kept.
     fn catch_up(&mut self, rank: &TargetRank<O>, slot: usize) -> Result<(), EngineError> {
-        while let Some(kept) = self.later.take(slot) {
+        while let Some(kept) = self.later.first(slot) {
             let rows: Vec<u32> = (0..kept.segment.rows.len() as u32).collect();
             let batch = Batch {
                 segments: vec![kept.segment.clone()],
             };
-            let taken = self.drafter.append(&rank.ops, &kept.taps, &rows, &batch);
-            self.later.give_back(kept);
-            taken?;
+            self.drafter.append(&rank.ops, &kept.taps, &rows, &batch)?;
+            self.later.drop_first(slot);
         }
         Ok(())
     }

@@ -287,15 +287,13 @@ fn serve<O: Ops>(
         }
     };
     let mut alive = send(Reply::Loaded(Ok(())));
-    let mut settled = Ok(());
     while alive {
         let Ok(plan) = receive(&plans, waiting, None) else {
             return;
         };
         let (begun, idle) = (Instant::now(), worker.idle());
         // What a panic leaves half done is dropped with the sequences of the step, as after an error.
-        let before = std::mem::replace(&mut settled, Ok(()));
-        let outputs = before.and_then(|()| caught(|| worker.step(&plan)));
+        let outputs = caught(|| worker.step(&plan));
         if let Err(error) = &outputs
             && !error.is_rank_lost()
             && let Err(silence) = worker.probe()
@@ -307,7 +305,9 @@ fn serve<O: Ops>(
         }
         let idle = worker.idle() - idle;
         alive = send(Reply::Step(Timing { begun, idle }, outputs));
-        settled = caught(|| worker.settle());
+        if let Err(error) = caught(|| worker.settle()) {
+            tracing::error!("what follows a step failed: {error}");
+        }
     }
 }
 

@@ -45,17 +45,16 @@ impl<O: Ops> RankWorker<O> {
         self.rank.ops.idle()
     }
 
-    /// Does what the outputs of a step need not wait for, but the next step must.
+    /// Does what the outputs of a step need not wait for. What fails here is tried again when somebody goes on
+    /// from the slot: nobody has to know.
     pub(crate) fn settle(&mut self) -> Result<(), EngineError> {
-        while let Some(slot) = self.ended.pop() {
-            self.proposer.finish(&mut self.rank, slot)?;
-        }
-        Ok(())
+        let ended = std::mem::take(&mut self.ended);
+        let mut finish = |slot| self.proposer.finish(&mut self.rank, slot);
+        ended.into_iter().map(&mut finish).fold(Ok(()), Result::and)
     }
 
     /// Runs a plan. After an error its sequences have to be entered again.
     pub(crate) fn step(&mut self, plan: &StepPlan) -> Result<StepOutputs, EngineError> {
-        self.settle()?;
         for entry in &plan.enter {
             self.enter(entry)?;
         }

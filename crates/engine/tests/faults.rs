@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::faulty::{Fault, FaultyOps, Switch};
-use common::{FLAT, dflash, greedy, options, prompt, run, sampled, sources, start, wait};
+use common::{FLAT, Outcome, dflash, greedy, options, prompt, run, sampled, sources, start, wait};
 use volley_engine::{Engine, EngineError, EngineHandle, EngineOptions, Speculation, Stop};
 use volley_ops_candle::CandleOps;
 
@@ -130,6 +130,88 @@ fn a_step_that_takes_too_long_shows_in_the_heartbeat() {
     assert!(!engine.alive());
     assert_eq!(wait(&running).tokens, expected);
     assert!(engine.alive());
+}
+
+/// What a drafter takes in behind an answer. The answer is out, so nobody has to know: those that go on with
+/// the text make it good.
+#[test]
+fn a_failure_behind_an_answer_fails_nobody() {
+    for (fault, ranks) in [(Fault::Error, 1), (Fault::Panic, 1), (Fault::Error, 2)] {
+        let switches: Vec<Switch> = (0..ranks).map(|_| Switch::new(fault)).collect();
+        let failing = &switches[ranks - 1];
+        let maps = |run: &mut dyn FnMut() -> Outcome| {
+            failing.arm(usize::MAX);
+            let outcome = run();
+            (outcome, usize::MAX - failing.left())
+        };
+        let first = sampled(prompt(1, 20), 30, FLAT, 3);
+        // Nothing follows it, as a prompt is not put off; and it begins when nothing follows the one before.
+        let other = |seed| greedy(prompt(seed, 40), 1);
+
+        // Where nothing follows an answer, its maps are those of its steps.
+        let bare = faulty(&switches);
+        let (answer, of_steps) = maps(&mut || run(&bare, first.clone()));
+        let expected = run(&bare, other(2)).tokens;
+        let text = [&first.prompt[..], &answer.tokens, &prompt(3, 5)].concat();
+        let goes_on = sampled(text, 20, FLAT, 7);
+        let continued = run(&bare, goes_on.clone()).tokens;
+
+        let again = |fails: bool| {
+            let engine = faulty_with(&switches, options(dflash(15)));
+            failing.arm(if fails { of_steps + 1 } else { 0 });
+            assert_eq!(run(&engine, first.clone()).tokens, answer.tokens);
+            assert_eq!(run(&engine, other(2)).tokens, expected);
+            assert_eq!(failing.left(), 0, "{fault:?}, {ranks} ranks");
+            let (outcome, maps) = maps(&mut || {
+                let outcome = run(&engine, goes_on.clone());
+                run(&engine, other(4));
+                outcome
+            });
+            assert_eq!(outcome.tokens, continued);
+            assert!(outcome.terminal.usage.cached_tokens >= first.prompt.len());
+            assert!(engine.alive());
+            assert_eq!((engine.stats().failed, engine.stats().finished), (0, 4));
+            maps
+        };
+        // The one that goes on takes in what was not: a map of the features, and one for each of 3 layers.
+        let (usual, after_fault) = (again(false), again(true));
+        assert_eq!(after_fault - usual, 1 + 3, "{fault:?}");
+    }
+}
+
+#[test]
+fn what_fails_twice_behind_an_answer_is_forgotten_and_a_dead_device_noticed() {
+    let first = greedy(prompt(1, 20), 30);
+    let steps_of = |switch: &Switch| {
+        let bare = faulty(std::slice::from_ref(switch));
+        switch.arm(usize::MAX);
+        let answer = run(&bare, first.clone()).tokens;
+        (answer, usize::MAX - switch.left())
+    };
+
+    let switch = Switch::new(Fault::Error);
+    let (answer, of_steps) = steps_of(&switch);
+    let engine = faulty_with(std::slice::from_ref(&switch), options(dflash(15)));
+    switch.arm(of_steps + 1);
+    run(&engine, first.clone());
+    run(&engine, greedy(prompt(2, 40), 1));
+    switch.arm(1);
+    let goes_on = greedy([&first.prompt[..], &answer].concat(), 5);
+    let outcome = run(&engine, goes_on.clone());
+    assert!(failure(&outcome.terminal.stop).contains("out of luck"));
+    let outcome = run(&engine, goes_on);
+    assert_eq!(outcome.terminal.usage.cached_tokens, 0);
+    assert_eq!((engine.stats().failed, engine.stats().finished), (1, 3));
+
+    let switch = Switch::new(Fault::Death);
+    let (answer, of_steps) = steps_of(&switch);
+    let engine = faulty_with(std::slice::from_ref(&switch), options(dflash(15)));
+    switch.arm(of_steps + 1);
+    assert_eq!(run(&engine, first).tokens, answer);
+    let outcome = run(&engine, greedy(prompt(2, 9), 5));
+    let text = failure(&outcome.terminal.stop);
+    assert!(text.contains("device does not answer"), "{text}");
+    assert!(!engine.alive());
 }
 
 /// Both ways a rank can drop out of a step while the others wait for it in a collective, which without

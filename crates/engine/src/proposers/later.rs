@@ -59,23 +59,22 @@ impl<O: Ops> Later<O> {
     }
 
     /// The first of a slot's rows.
-    pub(super) fn take(&mut self, slot: usize) -> Option<Kept<O>> {
-        let first = self
-            .kept
-            .iter()
-            .position(|kept| kept.segment.slot == slot)?;
-        Some(self.kept.remove(first))
+    pub(super) fn first(&self, slot: usize) -> Option<&Kept<O>> {
+        self.kept.iter().find(|kept| kept.segment.slot == slot)
     }
 
-    /// Takes a buffer back.
-    pub(super) fn give_back(&mut self, kept: Kept<O>) {
-        self.free.push(kept.taps);
+    /// Drops the first of a slot's rows; false if there are none.
+    pub(super) fn drop_first(&mut self, slot: usize) -> bool {
+        let of_slot = |kept: &Kept<O>| kept.segment.slot == slot;
+        let Some(first) = self.kept.iter().position(of_slot) else {
+            return false;
+        };
+        self.free.push(self.kept.remove(first).taps);
+        true
     }
 
     /// Drops a slot's rows.
     pub(super) fn forget(&mut self, slot: usize) {
-        while let Some(kept) = self.take(slot) {
-            self.give_back(kept);
-        }
+        while self.drop_first(slot) {}
     }
 }
