@@ -144,6 +144,8 @@ pub struct Usage {
     pub speculation: DraftStats,
     /// Target passes after the prompt.
     pub steps: usize,
+    /// Time before admission, in milliseconds.
+    pub queue_ms: f64,
     /// Time from admission to the first token, in milliseconds.
     pub prefill_ms: f64,
     /// Time from the first to the last token, in milliseconds.
@@ -164,6 +166,10 @@ pub struct CacheMiss {
 pub struct EngineInfo {
     /// Longest sequence, prompt and output together, in tokens.
     pub max_model_len: usize,
+    /// Tokens per cache block.
+    pub block_size: usize,
+    /// Whether what was computed is kept for others.
+    pub prefix_cache: bool,
     /// Rows of logits; ids at or above are refused.
     pub vocab_size: usize,
     /// How requests draft that do not choose.

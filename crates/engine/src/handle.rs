@@ -40,6 +40,7 @@ impl Drop for EngineThread {
 pub(crate) struct Submission {
     pub(crate) request: Request,
     pub(crate) updates: Sender<RequestUpdate>,
+    pub(crate) came: Instant,
 }
 
 /// What the engine thread shows to the handles.
@@ -135,7 +136,11 @@ impl EngineHandle {
         // At most one update per token, so the channel is bounded by `max_tokens`, and a slow
         // reader never stops the engine.
         let (updates, receiver) = async_channel::unbounded();
-        let submission = Submission { request, updates };
+        let submission = Submission {
+            request,
+            updates,
+            came: Instant::now(),
+        };
         self.submissions.try_send(submission).map_err(|_| {
             self.shared.queue.leave();
             let reason = self.shared.stopped.get();

@@ -94,6 +94,8 @@ impl Layout {
         Ok(Self {
             info: EngineInfo {
                 max_model_len,
+                block_size,
+                prefix_cache: cache.checkpoints > 0,
                 vocab_size: target.vocab_size,
                 method: spec.method,
                 methods: drafts.methods(),

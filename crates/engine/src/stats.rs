@@ -100,9 +100,15 @@ pub struct EngineStats {
     pub failed: u64,
     /// How often a running request lost its blocks to one before it.
     pub preempted: u64,
-    /// Prompt tokens computed, those computed again included.
+    /// Prompt tokens of requests that have their first token.
     pub prompt_tokens: u64,
-    /// Prompt tokens taken from the prefix cache.
+    /// Of these, taken from the prefix cache.
+    pub cached_prompt_tokens: u64,
+    /// Tokens of prompts computed, those computed again included.
+    pub computed_tokens: u64,
+    /// Prompt tokens looked up in the prefix cache.
+    pub queried_tokens: u64,
+    /// Of these, found.
     pub cached_tokens: u64,
     /// Tokens generated.
     pub completion_tokens: u64,

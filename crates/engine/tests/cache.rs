@@ -28,8 +28,19 @@ fn check(warm: &EngineHandle, cold: &EngineHandle, request: Request, what: &str)
     let (a, b) = (&expected.tokens, &outcome.tokens);
     common::assert_same_text(&target, &request.prompt, a, b, what);
     let cached = outcome.terminal.usage.cached_tokens;
-    let computed = warm.stats().prompt_tokens - before.prompt_tokens;
+    let computed = warm.stats().computed_tokens - before.computed_tokens;
     assert_eq!(computed as usize, request.prompt.len() - cached, "{what}");
+    let stats = warm.stats();
+    let whole = [
+        stats.prompt_tokens - before.prompt_tokens,
+        stats.queried_tokens - before.queried_tokens,
+    ];
+    assert_eq!(whole, [request.prompt.len() as u64; 2], "{what}");
+    let found = [
+        stats.cached_prompt_tokens - before.cached_prompt_tokens,
+        stats.cached_tokens - before.cached_tokens,
+    ];
+    assert_eq!(found, [cached as u64; 2], "{what}");
     cached
 }
 

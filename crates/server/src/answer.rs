@@ -25,12 +25,29 @@ pub struct Answer {
     choices: Vec<Choice>,
     running: usize,
     prompt_tokens: usize,
+    max_model_len: usize,
 }
 
 struct Choice {
     output: Output,
     updates: Receiver<RequestUpdate>,
     opens_prompt: bool,
+    prompt_tokens: usize,
+    max_tokens: usize,
+}
+
+/// What a choice came to, or has come to so far.
+pub struct ChoiceTotals<'a> {
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Generated tokens.
+    pub tokens: usize,
+    /// Of these, thoughts.
+    pub reasoning_tokens: usize,
+    /// Most tokens that it might have had.
+    pub max_tokens: usize,
+    /// The engine's totals, once something has come.
+    pub engine: Option<&'a EngineUsage>,
 }
 
 /// What one step of the engine brought.
@@ -51,11 +68,14 @@ impl Answer {
             choices: Vec::with_capacity(prepared.len()),
             running: prepared.len(),
             prompt_tokens: 0,
+            max_model_len: model.engine.info().max_model_len,
         };
         for (index, prepared) in prepared.into_iter().enumerate() {
             if prepared.opens_prompt {
                 answer.prompt_tokens += prepared.request.prompt.len();
             }
+            let prompt_tokens = prepared.request.prompt.len();
+            let max_tokens = prepared.request.max_tokens;
             let updates = model.submit(prepared.request)?;
             let end = stream::once(async { None });
             let of_choice = updates.clone().map(Some).chain(end);
@@ -65,6 +85,8 @@ impl Answer {
                 output: Output::new(prepared.parser, Arc::clone(&model.tokenizer)),
                 updates,
                 opens_prompt: prepared.opens_prompt,
+                prompt_tokens,
+                max_tokens,
             });
         }
         Ok(answer)
@@ -135,9 +157,15 @@ impl Answer {
             .collect()
     }
 
-    /// The engine's totals of each choice.
-    pub fn totals(&self) -> impl Iterator<Item = &EngineUsage> {
-        let choices = self.choices.iter();
-        choices.filter_map(|choice| choice.output.totals.as_ref())
+    /// What each choice came to, in the order of their indices.
+    pub fn choices(&self) -> impl ExactSizeIterator<Item = ChoiceTotals<'_>> {
+        let room = self.max_model_len;
+        self.choices.iter().map(move |choice| ChoiceTotals {
+            prompt_tokens: choice.prompt_tokens,
+            tokens: choice.output.tokens.len(),
+            reasoning_tokens: choice.output.reasoning_tokens,
+            max_tokens: choice.max_tokens.min(room - choice.prompt_tokens),
+            engine: choice.output.totals.as_ref(),
+        })
     }
 }

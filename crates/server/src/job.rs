@@ -74,6 +74,7 @@ impl Job {
             let body = read_json(request, app.options.body_limits()).await?;
             let ready = prepare(Arc::clone(app), surface, caller.clone(), body).await?;
             let mut answer = Answer::start(&app.model, ready.prepared)?;
+            observer.starts(answer.choices().len());
             let generation = ready.incoming.generation();
             if generation.stream_options.include_token_origins {
                 answer.tell_origins();
@@ -141,7 +142,7 @@ impl Job {
             },
         };
         match &next {
-            Some(Ok(progress)) => self.observer.step(progress),
+            Some(Ok(progress)) => self.observer.step(progress, &self.answer),
             Some(Err(error)) => self.observer.failed(error),
             None => self.observer.finished(&self.answer),
         }

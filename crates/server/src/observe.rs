@@ -1,7 +1,7 @@
 //! What is noted about a request: one line of log at its end, and the metrics on the way.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use volley_protocol::ApiError;
 use volley_protocol::parser::Delta;
@@ -15,58 +15,61 @@ pub struct Observer {
     caller: Caller,
     metrics: Arc<Metrics>,
     start: Instant,
-    first: Option<Duration>,
-    last: Instant,
+    /// When the last tokens of each choice came.
+    last: Vec<Option<Instant>>,
+    /// Choices that have not ended.
+    open: usize,
     ended: bool,
 }
 
 impl Observer {
     /// The request has come.
     pub fn new(caller: Caller, metrics: Arc<Metrics>) -> Self {
-        let start = Instant::now();
         Self {
             caller,
             metrics,
-            start,
-            first: None,
-            last: start,
+            start: Instant::now(),
+            last: Vec::new(),
+            open: 1,
             ended: false,
         }
     }
 
+    /// The engine has it, as so many choices.
+    pub fn starts(&mut self, choices: usize) {
+        self.last = vec![None; choices];
+        self.open = choices;
+    }
+
     /// A step has come.
-    pub fn step(&mut self, progress: &Progress) {
+    pub fn step(&mut self, progress: &Progress, answer: &Answer) {
+        if progress.tokens > 0 {
+            let now = Instant::now();
+            match self.last[progress.choice].replace(now) {
+                None => self.metrics.first_token(now - self.start),
+                Some(last) => self.metrics.more_tokens(now - last),
+            }
+        }
         for delta in &progress.step.deltas {
             match delta {
                 Delta::ToolCallEnd { .. } => self.metrics.tool_call(),
-                Delta::Finish(reason) => self.metrics.ended((*reason).into()),
+                Delta::Finish(reason) => {
+                    self.open -= 1;
+                    self.metrics.ended((*reason).into(), 1);
+                    let choice = answer.choices().nth(progress.choice);
+                    let choice = choice.expect("a step comes from a choice: this is a bug");
+                    self.metrics.choice(&choice, self.start.elapsed());
+                }
                 _ => {}
             }
         }
-        if progress.tokens == 0 {
-            return;
-        }
-        let now = Instant::now();
-        if self.first.is_none() {
-            let after = now - self.start;
-            self.first = Some(after);
-            self.metrics.first_token(after);
-        } else {
-            self.metrics.more_tokens(now - self.last, progress.tokens);
-        }
-        self.last = now;
     }
 
     /// The answer is complete.
     pub fn finished(&mut self, answer: &Answer) {
         self.ended = true;
+        self.metrics.answered(answer.choices());
         let usage = answer.usage();
-        let seconds = self.start.elapsed();
-        self.metrics.answered(&usage, seconds);
-        for totals in answer.totals() {
-            let first = self.first.unwrap_or(seconds);
-            self.metrics.engine_times(totals, first);
-        }
         let details = usage.completion_tokens_details;
         tracing::info!(
             id = self.caller.id,
@@ -76,7 +79,7 @@ impl Observer {
             completion_tokens = usage.completion_tokens,
             accepted = details.accepted_prediction_tokens,
             rejected = details.rejected_prediction_tokens,
-            seconds = seconds.as_secs_f32(),
+            seconds = self.start.elapsed().as_secs_f32(),
             "answered"
         );
     }
@@ -91,7 +94,7 @@ impl Observer {
     /// The engine failed, the time is up, or the format has become too complex.
     pub fn failed(&mut self, error: &ApiError) {
         self.ended = true;
-        self.metrics.ended(Ended::Error);
+        self.metrics.ended(Ended::Error, self.open);
         let (id, key) = (&self.caller.id, self.caller.key_name());
         match error.status {
             500.. => tracing::error!(id, key, status = error.status, "failed: {error}"),
@@ -103,7 +106,7 @@ impl Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         if !self.ended {
-            self.metrics.ended(Ended::Abort);
+            self.metrics.ended(Ended::Abort, self.open);
             let (id, key) = (&self.caller.id, self.caller.key_name());
             let seconds = self.start.elapsed().as_secs_f32();
             tracing::info!(id, key, seconds, "the client went away");

@@ -51,6 +51,71 @@ fn operators_see_what_goes_on() {
     }
 }
 
+/// vLLM counts each choice as a request, all tokens of its prompt, and steps, not tokens, in the gaps.
+#[test]
+fn metrics_mean_what_vllms_mean() {
+    let server = Server::start(&[]);
+    let mut body = user("What is 17 + 25?");
+    body["max_tokens"] = 60.into();
+    let usage = server.chat_ok(body.clone())["usage"].clone();
+    let prompt = usage["prompt_tokens"].as_f64().unwrap();
+    let steps = usage["speculation"]["steps"].as_f64().unwrap();
+    let gaps = "vllm:inter_token_latency_seconds_count";
+    assert_eq!(server.metric(gaps), steps);
+    body["n"] = 3.into();
+    let usage = server.chat_ok(body.clone())["usage"].clone();
+    let steps = steps + usage["speculation"]["steps"].as_f64().unwrap();
+    let cached = usage["prompt_tokens_details"]["cached_tokens"].as_f64();
+    let seconds = |name: &str| server.metric(&format!("vllm:{name}_seconds_count"));
+    for name in [
+        "time_to_first_token",
+        "e2e_request_latency",
+        "request_queue_time",
+        "request_prefill_time",
+        "request_decode_time",
+        "request_inference_time",
+        "request_time_per_output_token",
+    ] {
+        assert_eq!(seconds(name), 4.0, "{name}");
+    }
+    for (name, value) in [
+        ("prompt_tokens_total", 4.0 * prompt),
+        ("prefix_cache_queries_total", 4.0 * prompt),
+        ("request_prompt_tokens_sum", 4.0 * prompt),
+        ("request_generation_tokens_sum", 240.0),
+        ("request_max_num_generation_tokens_sum", 120.0),
+        ("request_params_max_tokens_sum", 240.0),
+        ("request_params_n_sum", 4.0),
+        ("generation_tokens_total", 240.0),
+        ("inter_token_latency_seconds_count", steps),
+    ] {
+        assert_eq!(server.metric(&format!("vllm:{name}")), value, "{name}");
+    }
+    let hits = server.metric("vllm:prefix_cache_hits_total");
+    assert!(hits >= 3.0 * cached.unwrap() && hits > 0.0, "{hits}");
+    let source = |source: &str| {
+        let labels = format!("model_name=\"volley-demo\",source=\"{source}\"");
+        server.metric(&format!("vllm:prompt_tokens_by_source_total{{{labels}}}"))
+    };
+    assert_eq!(server.metric("vllm:prompt_tokens_cached_total"), hits);
+    assert_eq!(source("local_cache_hit"), hits);
+    assert_eq!(source("local_compute"), 4.0 * prompt - hits);
+    assert_eq!(
+        source("local_compute"),
+        server.metric("volley:computed_tokens_total")
+    );
+
+    let ended = |how: &str| {
+        let labels = format!("model_name=\"volley-demo\",finished_reason=\"{how}\"");
+        server.metric(&format!("vllm:request_success_total{{{labels}}}"))
+    };
+    body["ignore_eos"] = true.into();
+    body["max_tokens"] = 20_000.into();
+    drop(server.begin(body, true));
+    server.settles();
+    assert_eq!((ended("length"), ended("abort")), (4.0, 3.0));
+}
+
 /// vLLM's flags for what requests leave open. What a request says goes before them.
 #[test]
 fn operators_choose_what_requests_leave_open() {

@@ -37,12 +37,12 @@ fn follow_up(demo: &Demo) -> Result<Value> {
     text.extend(demo.turn(&demo.messages[TURNS - 1])?);
     let cold = demo.start(EngineOptions::default())?;
     let turn = |engine: &EngineHandle| -> Result<Value> {
-        let before = engine.stats().prompt_tokens;
+        let before = engine.stats().computed_tokens;
         let began = Instant::now();
         let updates = engine.submit(demo.request(text.clone(), 1))?;
         wait(&updates)?;
         Ok(json!({
-            "computed_prompt_tokens": engine.stats().prompt_tokens - before,
+            "computed_prompt_tokens": engine.stats().computed_tokens - before,
             "first_token_ms": began.elapsed().as_secs_f64() * 1e3,
         }))
     };

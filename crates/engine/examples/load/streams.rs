@@ -85,7 +85,7 @@ pub fn measure(demo: &Demo, time: Duration) -> Result<Value> {
             "failed": stats.failed,
             "preempted": stats.preempted,
             "cached_tokens": stats.cached_tokens,
-            "computed_prompt_tokens": stats.prompt_tokens,
+            "computed_prompt_tokens": stats.computed_tokens,
             "acceptance_length": stats.acceptance_length(),
         },
     }))

@@ -94,6 +94,7 @@ impl Schedule {
         let Submission {
             mut request,
             updates,
+            came,
         } = submission;
         self.shared.queue.leave();
         let drafter = RequestDrafter::new(&request, self.limits.drafts);
@@ -117,6 +118,7 @@ impl Schedule {
         let method = self.follower(&drafter);
         self.entries
             .push(entry(slot, Some(request.clone()), method, &resume));
+        let admitted = Instant::now();
         let running = Running {
             turn,
             marks: match caching {
@@ -132,6 +134,7 @@ impl Schedule {
                     at: resume.common,
                     why: resume.miss,
                 }),
+                queue_ms: (admitted - came).as_secs_f64() * 1e3,
                 ..Usage::default()
             },
             committed: resume.tokens,
@@ -141,10 +144,13 @@ impl Schedule {
             updates,
             slot,
             lost: false,
-            admitted: Instant::now(),
+            admitted,
             first_token: None,
         };
-        self.shared.stats().cached_tokens += running.usage.cached_tokens as u64;
+        let mut stats = self.shared.stats();
+        stats.queried_tokens += running.usage.prompt_tokens as u64;
+        stats.cached_tokens += running.usage.cached_tokens as u64;
+        drop(stats);
         let place = self.running.partition_point(|other| other.turn < turn);
         self.running.insert(place, running);
     }

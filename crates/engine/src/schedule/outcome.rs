@@ -80,11 +80,16 @@ impl Schedule {
             let index = index.expect("an update comes from a slot of the plan: this is a bug");
             let running = &mut self.running[index];
             let prefill = running.left() > 0;
+            let silent = running.first_token.is_none();
             running.take(&mut self.policy, &update);
             let mut stats = self.shared.stats();
             stats.completion_tokens += update.tokens.len() as u64;
+            if silent && running.first_token.is_some() {
+                stats.prompt_tokens += running.usage.prompt_tokens as u64;
+                stats.cached_prompt_tokens += running.usage.cached_tokens as u64;
+            }
             if prefill {
-                stats.prompt_tokens += update.committed as u64;
+                stats.computed_tokens += update.committed as u64;
             } else {
                 stats.count_step(&update);
             }

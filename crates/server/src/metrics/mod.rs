@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use volley_engine::Usage as EngineUsage;
-use volley_protocol::openai::Usage;
 use volley_protocol::parser::FinishReason;
 
 use self::histogram::Histogram;
 pub use self::text::exposition;
+use crate::answer::ChoiceTotals;
 
 /// Bounds of times in seconds.
 const SECONDS: &[f64] = &[
@@ -25,21 +24,29 @@ const TOKENS: &[f64] = &[
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0,
     20_000.0, 50_000.0, 100_000.0,
 ];
+/// Bounds of choices per request.
+const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 /// Bounds of tokens per step.
 const LENGTHS: &[f64] = &[
     1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0,
 ];
 
-/// All that is counted since the start of the server.
+/// All that is counted since the start of the server. What vLLM has too means the same: its requests are
+/// our choices.
 pub struct Metrics {
     first_token_s: Histogram,
-    between_tokens_s: Histogram,
+    between_steps_s: Histogram,
+    per_token_s: Histogram,
     whole_s: Histogram,
     queue_s: Histogram,
     prefill_s: Histogram,
     decode_s: Histogram,
+    inference_s: Histogram,
     prompt_tokens: Histogram,
     completion_tokens: Histogram,
+    max_tokens: Histogram,
+    choices: Histogram,
+    longest_choice_tokens: Histogram,
     acceptance_length: Histogram,
     reasoning_tokens: AtomicU64,
     tool_calls: AtomicU64,
@@ -86,13 +93,18 @@ impl Metrics {
     pub fn new() -> Self {
         Self {
             first_token_s: Histogram::new(SECONDS),
-            between_tokens_s: Histogram::new(SECONDS),
+            between_steps_s: Histogram::new(SECONDS),
+            per_token_s: Histogram::new(SECONDS),
             whole_s: Histogram::new(SECONDS),
             queue_s: Histogram::new(SECONDS),
             prefill_s: Histogram::new(SECONDS),
             decode_s: Histogram::new(SECONDS),
+            inference_s: Histogram::new(SECONDS),
             prompt_tokens: Histogram::new(TOKENS),
             completion_tokens: Histogram::new(TOKENS),
+            max_tokens: Histogram::new(TOKENS),
+            choices: Histogram::new(CHOICES),
+            longest_choice_tokens: Histogram::new(TOKENS),
             acceptance_length: Histogram::new(LENGTHS),
             reasoning_tokens: AtomicU64::new(0),
             tool_calls: AtomicU64::new(0),
@@ -101,15 +113,14 @@ impl Metrics {
         }
     }
 
-    /// The first token of a request came after this time.
+    /// The first tokens of a choice came after this time.
     pub fn first_token(&self, after: Duration) {
         self.first_token_s.observe(after.as_secs_f64(), 1);
     }
 
-    /// A step brought `tokens` more, this time after the step before.
-    pub fn more_tokens(&self, after: Duration, tokens: usize) {
-        let each = after.as_secs_f64() / tokens.max(1) as f64;
-        self.between_tokens_s.observe(each, tokens as u64);
+    /// More tokens of a choice came, this time after the last ones.
+    pub fn more_tokens(&self, after: Duration) {
+        self.between_steps_s.observe(after.as_secs_f64(), 1);
     }
 
     /// A call is complete.
@@ -117,34 +128,48 @@ impl Metrics {
         self.tool_calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A choice ended.
-    pub fn ended(&self, how: Ended) {
-        self.ended[how as usize].fetch_add(1, Ordering::Relaxed);
+    /// So many choices ended.
+    pub fn ended(&self, how: Ended, choices: usize) {
+        self.ended[how as usize].fetch_add(choices as u64, Ordering::Relaxed);
     }
 
-    /// A response is complete.
-    pub fn answered(&self, usage: &Usage, after: Duration) {
+    /// A choice is complete, this time after its request came.
+    pub fn choice(&self, choice: &ChoiceTotals<'_>, after: Duration) {
         self.whole_s.observe(after.as_secs_f64(), 1);
-        self.prompt_tokens.observe(usage.prompt_tokens as f64, 1);
-        self.completion_tokens
-            .observe(usage.completion_tokens as f64, 1);
-        let reasoning = usage.completion_tokens_details.reasoning_tokens;
+        self.prompt_tokens.observe(choice.prompt_tokens as f64, 1);
+        self.completion_tokens.observe(choice.tokens as f64, 1);
+        self.max_tokens.observe(choice.max_tokens as f64, 1);
+        let reasoning = choice.reasoning_tokens as u64;
         self.reasoning_tokens
-            .fetch_add(reasoning as u64, Ordering::Relaxed);
-    }
-
-    /// The engine's own times of a choice that was the `first_token` after its request came.
-    pub fn engine_times(&self, usage: &EngineUsage, first_token: Duration) {
-        let prefill_s = usage.prefill_ms / 1e3;
+            .fetch_add(reasoning, Ordering::Relaxed);
+        let Some(usage) = choice.engine else {
+            return;
+        };
+        let (prefill_s, decode_s) = (usage.prefill_ms / 1e3, usage.decode_ms / 1e3);
+        self.queue_s.observe(usage.queue_ms / 1e3, 1);
         self.prefill_s.observe(prefill_s, 1);
-        self.decode_s.observe(usage.decode_ms / 1e3, 1);
-        let waited = (first_token.as_secs_f64() - prefill_s).max(0.0);
-        self.queue_s.observe(waited, 1);
+        self.decode_s.observe(decode_s, 1);
+        self.inference_s.observe(prefill_s + decode_s, 1);
+        let gaps = usage.completion_tokens.saturating_sub(1);
+        let per_token_s = if gaps > 0 {
+            decode_s / gaps as f64
+        } else {
+            0.0
+        };
+        self.per_token_s.observe(per_token_s, 1);
         if usage.steps > 0 {
             let tokens = (usage.accepted_tokens + usage.steps) as f64;
             self.acceptance_length
                 .observe(tokens / usage.steps as f64, 1);
         }
+    }
+
+    /// A response is complete with all of its choices.
+    pub fn answered<'a>(&self, choices: impl ExactSizeIterator<Item = ChoiceTotals<'a>>) {
+        self.choices.observe(choices.len() as f64, 1);
+        let longest = choices.map(|choice| choice.tokens).max();
+        self.longest_choice_tokens
+            .observe(longest.unwrap_or_default() as f64, 1);
     }
 
     /// A response with this status went out on this path pattern.

@@ -69,11 +69,15 @@ impl Page {
             "Longest sequence in tokens",
             info.max_model_len,
         );
-        self.counter(
-            "vllm:prompt_tokens_total",
-            "Prompt tokens computed",
-            stats.prompt_tokens,
+        let caching = if info.prefix_cache { "True" } else { "False" };
+        let sizes = format!(
+            "block_size=\"{}\",num_gpu_blocks=\"{}\",enable_prefix_caching=\"{caching}\"",
+            info.block_size, stats.total_blocks
         );
+        let name = "vllm:cache_config_info";
+        self.head(name, "Sizes of the cache", "gauge");
+        self.sample(name, &sizes, 1);
+        self.prompts(stats);
         self.counter(
             "vllm:generation_tokens_total",
             "Tokens generated",
@@ -83,11 +87,6 @@ impl Page {
             "vllm:num_preemptions_total",
             "How often a running request lost its blocks to another",
             stats.preempted,
-        );
-        self.counter(
-            "vllm:prefix_cache_hits_total",
-            "Prompt tokens taken from the prefix cache",
-            stats.cached_tokens,
         );
         self.gauge(
             "volley:cached_blocks",
@@ -130,6 +129,53 @@ impl Page {
             stats.failed,
         );
         self.drafts(stats);
+    }
+
+    /// Those of all prompts that have been answered to, and of what was done for them.
+    fn prompts(&mut self, stats: &EngineStats) {
+        let (all, cached) = (stats.prompt_tokens, stats.cached_prompt_tokens);
+        const BY_SOURCE: &str = "vllm:prompt_tokens_by_source_total";
+        for (name, help, count) in [
+            (
+                "vllm:prompt_tokens_total",
+                "Prompt tokens of requests that have their first token",
+                all,
+            ),
+            (
+                "vllm:prompt_tokens_cached_total",
+                "Of these, taken from the prefix cache",
+                cached,
+            ),
+            (
+                "volley:computed_tokens_total",
+                "Tokens of prompts computed so far, those computed again included",
+                stats.computed_tokens,
+            ),
+            (
+                "vllm:prefix_cache_queries_total",
+                "Prompt tokens looked up in the prefix cache",
+                stats.queried_tokens,
+            ),
+            (
+                "vllm:prefix_cache_hits_total",
+                "Of these, found",
+                stats.cached_tokens,
+            ),
+        ] {
+            self.counter(name, help, count);
+        }
+        self.head(
+            BY_SOURCE,
+            "The prompt tokens by where they came from",
+            "counter",
+        );
+        for (source, count) in [
+            ("local_compute", all - cached),
+            ("local_cache_hit", cached),
+            ("external_kv_transfer", 0),
+        ] {
+            self.sample(BY_SOURCE, &format!("source=\"{source}\""), count);
+        }
     }
 
     fn drafts(&mut self, stats: &EngineStats) {
@@ -198,12 +244,6 @@ impl Page {
         ] {
             self.counter(name, help, count.load(Ordering::Relaxed));
         }
-        let asked = metrics.prompt_tokens.snapshot().sum;
-        self.counter(
-            "vllm:prefix_cache_queries_total",
-            "Prompt tokens looked up in the prefix cache",
-            asked,
-        );
         let name = "volley:http_responses_total";
         self.head(name, "Responses by path, method and status", "counter");
         let responses = metrics.responses.lock();
@@ -222,22 +262,27 @@ impl Page {
         for (name, help, histogram) in [
             (
                 "vllm:time_to_first_token_seconds",
-                "Time from a request to its first token",
+                "Time from a request to the first token of a choice",
                 &metrics.first_token_s,
             ),
             (
                 "vllm:inter_token_latency_seconds",
-                "Time between tokens; those of one step share its time",
-                &metrics.between_tokens_s,
+                "Time between steps of a choice that brought tokens, however many",
+                &metrics.between_steps_s,
+            ),
+            (
+                "vllm:request_time_per_output_token_seconds",
+                "Mean time per token of a choice behind its first",
+                &metrics.per_token_s,
             ),
             (
                 "vllm:e2e_request_latency_seconds",
-                "Time from a request to its last token",
+                "Time from a request to the last token of a choice",
                 &metrics.whole_s,
             ),
             (
                 "vllm:request_queue_time_seconds",
-                "Time that requests waited for their turn",
+                "Time that choices waited for their turn",
                 &metrics.queue_s,
             ),
             (
@@ -251,18 +296,38 @@ impl Page {
                 &metrics.decode_s,
             ),
             (
+                "vllm:request_inference_time_seconds",
+                "Time from the turn to the last token",
+                &metrics.inference_s,
+            ),
+            (
                 "vllm:request_prompt_tokens",
-                "Prompt tokens per request",
+                "Prompt tokens per choice",
                 &metrics.prompt_tokens,
             ),
             (
                 "vllm:request_generation_tokens",
-                "Generated tokens per request",
+                "Generated tokens per choice",
                 &metrics.completion_tokens,
             ),
             (
+                "vllm:request_params_max_tokens",
+                "Most tokens that a choice might have had",
+                &metrics.max_tokens,
+            ),
+            (
+                "vllm:request_params_n",
+                "Choices per request",
+                &metrics.choices,
+            ),
+            (
+                "vllm:request_max_num_generation_tokens",
+                "Generated tokens of a request's longest choice",
+                &metrics.longest_choice_tokens,
+            ),
+            (
                 "volley:acceptance_length",
-                "Tokens per step of a request, bonus token included",
+                "Tokens per step of a choice, bonus token included",
                 &metrics.acceptance_length,
             ),
         ] {
@@ -317,18 +382,34 @@ fn escaped(text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use volley_engine::DraftStats;
-    use volley_protocol::openai::Usage;
+    use volley_engine::{DraftStats, Usage};
 
     use super::*;
+    use crate::answer::ChoiceTotals;
 
     #[test]
     fn counts_come_out_under_their_names() {
         let metrics = Metrics::new();
         metrics.first_token(Duration::from_millis(20));
-        metrics.more_tokens(Duration::from_millis(40), 4);
-        metrics.ended(Ended::Length);
-        metrics.answered(&Usage::new(30, 5), Duration::from_millis(60));
+        metrics.more_tokens(Duration::from_millis(40));
+        metrics.ended(Ended::Length, 1);
+        metrics.ended(Ended::Abort, 3);
+        let engine = Usage {
+            completion_tokens: 5,
+            queue_ms: 7.0,
+            prefill_ms: 13.0,
+            decode_ms: 40.0,
+            ..Usage::default()
+        };
+        let choice = || ChoiceTotals {
+            prompt_tokens: 30,
+            tokens: 5,
+            reasoning_tokens: 2,
+            max_tokens: 34,
+            engine: Some(&engine),
+        };
+        metrics.choice(&choice(), Duration::from_millis(60));
+        metrics.answered([choice(), choice()].into_iter());
         metrics.response("/v1/models", "GET", 200);
         let stats = EngineStats {
             running: 2,
@@ -340,12 +421,19 @@ mod tests {
                 accepted: vec![2, 1],
                 ..DraftStats::default()
             },
+            prompt_tokens: 50,
+            cached_prompt_tokens: 20,
+            computed_tokens: 33,
+            queried_tokens: 60,
+            cached_tokens: 25,
             free_blocks: 30,
             total_blocks: 40,
             ..EngineStats::default()
         };
         let info = EngineInfo {
             max_model_len: 64,
+            block_size: 16,
+            prefix_cache: true,
             vocab_size: 8,
             method: Method::Dflash,
             methods: vec![Method::None, Method::Dflash],
@@ -361,8 +449,25 @@ mod tests {
             "vllm:request_success_total{model_name=\"a\\\"b\",finished_reason=\"length\"} 1",
             "vllm:time_to_first_token_seconds_bucket{model_name=\"a\\\"b\",le=\"0.025\"} 1",
             "vllm:time_to_first_token_seconds_bucket{model_name=\"a\\\"b\",le=\"0.01\"} 0",
-            "vllm:inter_token_latency_seconds_count{model_name=\"a\\\"b\"} 4",
-            "vllm:inter_token_latency_seconds_bucket{model_name=\"a\\\"b\",le=\"+Inf\"} 4",
+            "vllm:inter_token_latency_seconds_count{model_name=\"a\\\"b\"} 1",
+            "vllm:inter_token_latency_seconds_bucket{model_name=\"a\\\"b\",le=\"0.025\"} 0",
+            "vllm:inter_token_latency_seconds_bucket{model_name=\"a\\\"b\",le=\"0.05\"} 1",
+            "vllm:inter_token_latency_seconds_bucket{model_name=\"a\\\"b\",le=\"+Inf\"} 1",
+            "vllm:request_time_per_output_token_seconds_sum{model_name=\"a\\\"b\"} 0.01",
+            "vllm:request_queue_time_seconds_sum{model_name=\"a\\\"b\"} 0.007",
+            "vllm:request_inference_time_seconds_sum{model_name=\"a\\\"b\"} 0.053",
+            "vllm:request_params_max_tokens_sum{model_name=\"a\\\"b\"} 34",
+            "vllm:request_params_n_sum{model_name=\"a\\\"b\"} 2",
+            "vllm:request_max_num_generation_tokens_sum{model_name=\"a\\\"b\"} 5",
+            "vllm:request_success_total{model_name=\"a\\\"b\",finished_reason=\"abort\"} 3",
+            "vllm:prompt_tokens_total{model_name=\"a\\\"b\"} 50",
+            "vllm:prompt_tokens_cached_total{model_name=\"a\\\"b\"} 20",
+            "vllm:prompt_tokens_by_source_total{model_name=\"a\\\"b\",source=\"local_compute\"} 30",
+            "vllm:prompt_tokens_by_source_total{model_name=\"a\\\"b\",source=\"local_cache_hit\"} 20",
+            "vllm:prefix_cache_queries_total{model_name=\"a\\\"b\"} 60",
+            "vllm:prefix_cache_hits_total{model_name=\"a\\\"b\"} 25",
+            "volley:computed_tokens_total{model_name=\"a\\\"b\"} 33",
+            "vllm:cache_config_info{model_name=\"a\\\"b\",block_size=\"16\",num_gpu_blocks=\"40\",enable_prefix_caching=\"True\"} 1",
             "volley:http_responses_total{model_name=\"a\\\"b\",path=\"/v1/models\",method=\"GET\",status=\"200\"} 1",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");

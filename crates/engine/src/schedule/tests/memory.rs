@@ -89,7 +89,7 @@ fn run(clients: usize, asked: usize, reserve: bool) -> Outcome {
         tokens_per_s: stats.completion_tokens as f64 / SECONDS as f64,
         together: running as f64 / steps as f64,
         preempted: stats.preempted,
-        computed: stats.prompt_tokens as f64 / sent as f64,
+        computed: stats.computed_tokens as f64 / sent as f64,
     }
 }
 

@@ -5,6 +5,7 @@ mod device;
 mod memory;
 
 use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 use async_channel::Receiver;
 use device::{Device, END, VOCAB, answer};
@@ -89,6 +90,8 @@ impl World {
     fn new(seed: u64, limits: SchedulerLimits, queue: usize) -> Self {
         let info = EngineInfo {
             max_model_len: limits.max_model_len,
+            block_size: limits.cache.block_size,
+            prefix_cache: limits.cache.checkpoints > 0,
             vocab_size: VOCAB as usize,
             method: limits.drafts.method,
             methods: limits.drafts.methods(),
@@ -186,6 +189,7 @@ impl World {
                 let submission = Submission {
                     request: request.clone(),
                     updates: sender,
+                    came: Instant::now(),
                 };
                 self.schedule.queue(submission, self.clock);
                 let expected = answer(&request, self.schedule.limits.max_model_len);
