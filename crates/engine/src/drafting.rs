@@ -86,12 +86,10 @@ pub(crate) struct RequestDrafter {
     tree_budget: usize,
     /// Most drafts of a lookup.
     max_lookup: usize,
-    /// Tokens of the prompt.
-    prompt: usize,
     /// Prompt and output so far, for methods that look repeats up.
     lookup: Option<Lookup>,
     policy: SequencePolicy,
-    /// The plan of the step that runs.
+    /// The plan of the step that runs, without its tokens.
     plan: DraftPlan,
 }
 
@@ -116,10 +114,10 @@ impl RequestDrafter {
                 Method::Auto => limits.most_drafts().min(request.speculate.max_drafts),
                 _ => limits.max_drafts.min(request.speculate.max_drafts),
             },
-            prompt: request.prompt.len(),
             lookup: looks.then(|| {
                 let mut lookup = Lookup::ending_with(&request.stop_ids);
                 lookup.append(&request.prompt);
+                lookup.begin_answer();
                 lookup
             }),
             policy: SequencePolicy::default(),
@@ -137,7 +135,7 @@ impl RequestDrafter {
     pub(crate) fn plan(&mut self, policy: &mut Policy, running: usize, left: usize) -> DraftPlan {
         // With its bonus token a path must fit what is left to generate.
         let most = left.saturating_sub(1);
-        self.plan = match (self.method, &self.lookup) {
+        let plan = match (self.method, &self.lookup) {
             _ if most == 0 => DraftPlan::None,
             (Method::Auto, Some(lookup)) => {
                 let choices = self.choices(most);
@@ -145,7 +143,8 @@ impl RequestDrafter {
             }
             _ => self.fixed(most),
         };
-        self.plan.clone()
+        self.plan = plan.outline();
+        plan
     }
 
     fn fixed(&self, most: usize) -> DraftPlan {
@@ -207,7 +206,7 @@ impl RequestDrafter {
         let hurried = self.method == Method::Auto && policy.is_hurried();
         if let Some(lookup) = &mut self.lookup {
             // The first token of an answer may tell that it was given before.
-            let first = lookup.len() == self.prompt;
+            let first = lookup.said() == 0;
             lookup.append(&update.tokens);
             if first || !hurried || lookup.has_left(&plan) {
                 lookup.settle();

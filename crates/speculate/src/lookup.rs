@@ -10,6 +10,8 @@ pub struct Lookup {
     ends: Vec<u32>,
     automaton: SuffixAutomaton,
     broken: Option<Broken>,
+    /// Where the answer begins.
+    answer: usize,
 }
 
 /// A repeat of the end of a text.
@@ -66,6 +68,21 @@ impl Lookup {
     /// with the repeat before them.
     pub fn append(&mut self, tokens: &[u32]) {
         self.text.extend_from_slice(tokens);
+    }
+
+    /// What is appended from here on answers what is there.
+    pub fn begin_answer(&mut self) {
+        self.answer = self.text.len();
+    }
+
+    /// Tokens of the answer.
+    pub fn said(&self) -> usize {
+        self.text.len() - self.answer
+    }
+
+    /// Whether a repeat begins with the question: then the whole answer was given before.
+    pub fn is_again(&self, repeat: Repeat) -> bool {
+        self.answer > 0 && repeat.len >= self.said() + Broken::LONG
     }
 
     /// Takes in what was appended.
@@ -150,7 +167,13 @@ impl Lookup {
     /// The `count` tokens that followed a repeat, fewer if one of them ends the text. Where they reach
     /// what is there now they go on with themselves: a period is continued.
     pub fn continuation(&self, repeat: Repeat, count: usize) -> Vec<u32> {
-        let mut drafts: Vec<u32> = Vec::with_capacity(count);
+        let mut drafts = Vec::with_capacity(count);
+        self.continue_into(repeat, count, &mut drafts);
+        drafts
+    }
+
+    /// The same into a buffer that is empty.
+    pub fn continue_into(&self, repeat: Repeat, count: usize, drafts: &mut Vec<u32>) {
         for index in repeat.next..repeat.next + count {
             let token = match self.text.get(index) {
                 Some(&token) => token,
@@ -161,7 +184,6 @@ impl Lookup {
                 break;
             }
         }
-        drafts
     }
 }
 
@@ -294,6 +316,30 @@ mod tests {
         // A short one is not waited for.
         let text = lookup(&[&question[..9], &[50], &question[..9], &[1, 50]].concat());
         assert_eq!(text.repeat().unwrap().len, 1);
+    }
+
+    /// The question has to be the same, not only what the answer begins with.
+    #[test]
+    fn an_answer_that_was_given_before_is_told_from_a_phrase_that_occurs_again() {
+        let (question, answer): (Vec<u32>, Vec<u32>) = ((100..120).collect(), (200..260).collect());
+        for (asked, again) in [(&question[..], true), (&question[10..], false)] {
+            for between in [&[][..], &[1, 2, 3]] {
+                let mut text = Lookup::default();
+                text.extend(&[&question[..], &answer, &[7, 8], asked, between].concat());
+                text.begin_answer();
+                assert_eq!(text.said(), 0);
+                for said in 1..50 {
+                    text.extend(&answer[said - 1..said]);
+                    assert_eq!(text.said(), said);
+                    let repeat = text.repeat().unwrap();
+                    assert_eq!(text.is_again(repeat), again, "{said} {repeat:?}");
+                }
+            }
+        }
+        // A text that answers nothing repeats phrases.
+        let mut text = lookup(&answer);
+        text.extend(&answer);
+        assert!(!text.is_again(text.repeat().unwrap()));
     }
 
     #[test]

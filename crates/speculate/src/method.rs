@@ -106,6 +106,18 @@ impl DraftPlan {
         }
     }
 
+    /// The same without the tokens that it gives.
+    #[must_use]
+    pub fn outline(&self) -> Self {
+        match *self {
+            Self::None => Self::None,
+            Self::Given(_) => Self::Given(Vec::new()),
+            Self::Mtp { depth } => Self::Mtp { depth },
+            Self::Chain { depth } => Self::Chain { depth },
+            Self::Tree(shape) => Self::Tree(shape),
+        }
+    }
+
     /// The method that it is of.
     pub fn method(&self) -> Method {
         match self {

@@ -3,9 +3,17 @@
 mod acceptance;
 mod costs;
 mod curve;
+mod expected;
+mod table;
+mod tries;
 
 pub use acceptance::{Acceptance, Outcome, Scope};
+use acceptance::{Repeated, Surety};
 pub use costs::{Costs, StepKind};
+use expected::{Expected, Models, add_up};
+pub use table::{BUDGETS, LOOKUPS};
+use table::{Choice, SHORT, Table, best};
+use tries::{Idle, Tries};
 
 use crate::{DraftPlan, Lookup, TreeShape};
 
@@ -46,139 +54,51 @@ impl Default for Policy {
     }
 }
 
-/// Sizes of trees that are tried.
-pub const BUDGETS: [usize; 3] = [22, 31, 63];
-/// Sizes of lookups that are tried.
-pub const LOOKUPS: [usize; 7] = [1, 2, 3, 7, 15, 31, 63];
 /// Most drafts of a lookup that has as many as there are to copy. A device prepares for every number of rows
 /// by itself, so longer ones have a multiple of `ROWS` of them.
 const ANY: usize = 15;
 const ROWS: usize = 4;
-/// Steps without any drafts after which they get another try; doubles up to `PATIENCE_MOST`.
-const PATIENCE: usize = 32;
-const PATIENCE_MOST: usize = 512;
-/// A choice other than what serves all sequences best must promise this much more for this one:
-/// of many estimates the best is likely too good.
+/// What serves all sequences best is chosen for one unless another choice promises this much more for it:
+/// of many estimates the largest is likely too large.
 const MARGIN: f64 = 1.05;
+/// So much more than the whole chain one of nearly as many drafts must promise: what a few rows more cost is
+/// not measured better.
+const WHOLE: f64 = 1.03;
+/// So much more than a model's drafts a phrase that occurs again must promise. Most of them end sooner than
+/// by their mean, and with the answer's end near a step more is not made up for.
+const PHRASE: f64 = 1.35;
 /// Most tokens of a lookup behind a repeat of fewer than `TRUSTED` tokens: about as many as are
 /// compared with what came out when another draft was chosen.
 const SHADOW: usize = 16;
 const TRUSTED: usize = 9;
-
-/// What the choices cost, and which serves all sequences best; worked out anew now and then, as both
-/// change slowly.
-#[derive(Clone, Debug, Default)]
-struct Table {
-    choices: Choices,
-    running: usize,
-    /// Milliseconds of a step.
-    costs: Vec<(Choice, f64)>,
-    /// Lookup, which depends on the text, is not among them.
-    best: Option<Choice>,
-    /// Steps that it still holds for.
-    fresh: usize,
-}
-
-/// Steps that a table holds for.
-const FRESH: usize = 4;
 /// Milliseconds of a step below which it is felt what is done between two.
 const SHORT_MS: f64 = 1.0;
 
 impl Policy {
     fn tabulate(&mut self, choices: Choices, running: usize) {
-        let table = &self.table;
-        if table.fresh > 0 && (table.choices, table.running) == (choices, running) {
+        if self.table.holds(choices, running) {
             return;
         }
-        let costs: Vec<(Choice, f64)> = options(choices)
-            .map(|choice| (choice, self.step_ms(choice, running)))
-            .collect();
-        let all = Models::new(&Acceptance::default(), &self.acceptance, choices);
-        let models = costs.iter().filter(|(choice, _)| !choice.looks_up());
-        let best = best(models, |choice| all.tokens(choice));
-        self.table = Table {
-            choices,
-            running,
-            costs,
-            best: Some(best),
-            fresh: FRESH,
+        let costs = &self.costs;
+        self.table.fill(choices, running, |choice| {
+            let (kind, drafts) = choice.step();
+            costs.step_ms(kind, running, running * (1 + drafts))
+        });
+        let choices = self.table.choices;
+        let models = Models::new(&Acceptance::default(), &self.acceptance, choices);
+        let rate = |choice| models.tokens(choice) / self.table.ms(choice);
+        let (best, most) = best(choices.of_models(), rate);
+        let whole = Choice::Chain(choices.chain);
+        let nearly = matches!(best, Choice::Chain(drafts) if drafts > SHORT);
+        self.table.best = match nearly && most < WHOLE * rate(whole) {
+            true => whole,
+            false => best,
         };
     }
 
     /// Whether steps are so short that learning from one should wait until the next one runs.
     pub fn is_hurried(&self) -> bool {
         self.costs.step_ms(StepKind::Plain, 1, 1) < SHORT_MS
-    }
-
-    /// Of a step in which all that run choose the same.
-    fn step_ms(&self, choice: Choice, running: usize) -> f64 {
-        let (kind, drafts) = choice.step();
-        self.costs.step_ms(kind, running, running * (1 + drafts))
-    }
-}
-
-/// Steps in a row without drafts.
-#[derive(Clone, Copy, Debug, Default)]
-struct Idle {
-    steps: usize,
-    patience: usize,
-}
-
-impl Idle {
-    /// Whether drafts are to be tried again, where so many sequences are counted.
-    fn is_over(self, sequences: usize) -> bool {
-        self.steps >= sequences * self.patience.max(PATIENCE)
-    }
-
-    fn take(&mut self, plan: &DraftPlan, accepted: usize) {
-        if *plan == DraftPlan::None {
-            self.steps += 1;
-            return;
-        }
-        self.steps = 0;
-        self.patience = match accepted {
-            0 => (2 * self.patience.max(PATIENCE)).min(PATIENCE_MOST),
-            _ => 0,
-        };
-    }
-}
-
-/// Tries of drafts that did not seem to pay: in a step one sequence at most, each in its turn, so that
-/// many streams do not wait for a step in which all of them try.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tries {
-    /// Steps of any sequence.
-    idle: Idle,
-    /// Plans since the last try.
-    plans: usize,
-    /// Tries so far, which say whose turn it is, and sequences that were passed over.
-    tries: usize,
-    passed: usize,
-}
-
-impl Tries {
-    /// Whether a sequence that would draft nothing is to try, as one of `running`. Where drafts serve
-    /// most it goes by its own steps alone.
-    fn take_turn(&mut self, own: Idle, running: usize, serve_most: bool) -> bool {
-        if self.plans < running {
-            return false;
-        }
-        if !own.is_over(if serve_most { 1 } else { running }) {
-            if !self.idle.is_over(running) {
-                return false;
-            }
-            if self.passed < self.tries % running.max(1) {
-                self.passed += 1;
-                return false;
-            }
-        }
-        *self = Self {
-            plans: 0,
-            passed: 0,
-            tries: self.tries + 1,
-            ..*self
-        };
-        true
     }
 }
 
@@ -187,31 +107,67 @@ impl Tries {
 pub struct SequencePolicy {
     acceptance: Acceptance,
     idle: Idle,
-    /// The repeat before this step, and what lookup would have drafted.
-    shadow: Option<(usize, Vec<u32>)>,
-    /// The last step, until it is settled.
-    taken: Option<Taken>,
-    /// What the models' drafts should give, since the last step was settled.
-    models: Option<Models>,
+    /// What it had to choose from, one of so many.
+    asked: Option<(Choices, usize)>,
+    /// What is known since the last step was settled.
+    known: Option<Known>,
+    /// The repeat before this step, what lookup would have drafted, and what that promised by drafts.
+    shadow: Shadow,
+    promised: Vec<f64>,
+    taken: Taken,
 }
 
-/// A step that ran as planned.
-#[derive(Clone, Debug)]
+/// What a lookup drafts, or would have.
+#[derive(Clone, Debug, Default)]
+struct Shadow {
+    repeated: Repeated,
+    drafts: Vec<u32>,
+}
+
+/// The last step, as far as it is not learned from yet.
+#[derive(Clone, Debug, Default)]
 struct Taken {
-    plan: DraftPlan,
-    shadow: Option<(usize, Vec<u32>)>,
-    /// Its outcome, but for the tokens.
-    outcome: Outcome<'static>,
+    /// None when all is learned.
+    step: Option<(DraftPlan, Outcome<'static>)>,
+    shadow: Shadow,
     tokens: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
-    None,
-    Lookup(usize),
-    Chain(usize),
-    Tree(usize),
-    Mtp(usize),
+/// All that a choice depends on but the text.
+#[derive(Clone, Debug)]
+struct Known {
+    choices: Choices,
+    running: usize,
+    models: Models,
+    /// How sure lookups are.
+    sure: Surety,
+    /// The best choice without a lookup, and its tokens per time.
+    best: (Choice, f64),
+}
+
+impl Known {
+    fn new(own: &Acceptance, policy: &Policy, choices: Choices, running: usize) -> Self {
+        let models = Models::new(own, &policy.acceptance, choices);
+        let rate = |choice| policy.rate(choices, choice, models.tokens(choice));
+        Self {
+            choices,
+            running,
+            sure: own.surety(&policy.acceptance),
+            best: best(choices.of_models(), rate),
+            models,
+        }
+    }
+}
+
+impl Policy {
+    /// Tokens per time of a choice for a sequence, with what speaks for it besides.
+    fn rate(&self, choices: Choices, choice: Choice, tokens: f64) -> f64 {
+        let rate = tokens / self.table.ms(choice);
+        match choice == self.table.best.within(choices) {
+            true => MARGIN * rate,
+            false => rate,
+        }
+    }
 }
 
 impl SequencePolicy {
@@ -225,76 +181,42 @@ impl SequencePolicy {
         lookup: &Lookup,
     ) -> DraftPlan {
         policy.tabulate(choices, running);
-        let mut tries = policy.tries;
-        tries.plans += 1;
-        let repeat = lookup.repeat();
-        let repeated = repeat.map_or(0, |repeat| repeat.len);
-        let most = match repeated {
-            0..TRUSTED => choices.lookup.min(SHADOW),
-            _ => choices.lookup,
+        self.asked = Some((choices, running));
+        policy.tries.plans += 1;
+        let known = self.known.take();
+        let known = known.filter(|known| (known.choices, known.running) == (choices, running));
+        let known = known.unwrap_or_else(|| Known::new(&self.acceptance, policy, choices, running));
+        self.look_up(lookup, choices.lookup, &known.sure);
+        let own = Expected {
+            models: &known.models,
+            repeat: &self.promised,
+            ends: self.shadow.ends(lookup),
         };
-        let copy = repeat.map_or_else(Vec::new, |repeat| lookup.continuation(repeat, most));
-        let models = match self.models.take() {
-            Some(models) if models.are_of(choices) => models,
-            _ => Models::new(&self.acceptance, &policy.acceptance, choices),
-        };
-        let repeat = self
-            .acceptance
-            .repeat(&policy.acceptance, repeated, copy.len());
-        let mut own = Expected {
-            models: &models,
-            repeat: sums(repeat),
-            end: (f64::INFINITY, 0.0),
-        };
-        // The token that ends the text need not be drafted: it comes out behind the last right draft.
-        let ends = copy.last().is_some_and(|&token| lookup.is_end(token));
-        if ends {
-            own.ends_with_copy();
-        }
-        let all = match ends {
-            true => copy.len() - 1,
-            false => cut(copy.len()),
-        };
-        let fits = |(choice, _): &&(Choice, f64)| match *choice {
-            Choice::Lookup(drafts) => drafts < all,
-            _ => true,
-        };
-        let filled = filled(all).min(choices.lookup);
-        let ms = policy.step_ms(Choice::Lookup(filled), running);
-        let whole = [(Choice::Lookup(all), ms)];
-        let costs = || policy.table.costs.iter().filter(fits).chain(&whole);
-        let margin = |choice| match Some(choice) == policy.table.best {
-            true => MARGIN,
-            false => 1.0,
-        };
-        // Where the copy ends the text, a part of it leaves a step for the rest, if it is right.
-        let tokens = |choice| match choice {
-            Choice::Lookup(drafts) if ends && (1..all).contains(&drafts) => {
-                let rest = Choice::Lookup(all - drafts - 1);
-                let [ms, rest] = [choice, rest].map(|choice| policy.step_ms(choice, running));
-                let to_the_end = ms / (ms + own.right(drafts) * rest);
-                let whole = own.tokens(Choice::Lookup(all));
-                own.tokens(choice).min(whole * to_the_end)
+        let mut choice = match own.ends {
+            true => {
+                let rate = |choice| policy.rate(choices, choice, own.tokens(choice));
+                best(choices.of_models(), rate)
             }
-            _ => own.tokens(choice),
+            false => known.best,
         };
-        let mut choice = best(costs(), |choice| tokens(choice) * margin(choice));
-        let serve_most = policy.table.best != Some(Choice::None);
-        if choice == Choice::None && tries.take_turn(self.idle, running, serve_most) {
-            let drafting = costs().filter(|(choice, _)| choice.step().1 > 0);
-            choice = best(drafting, |choice| own.tokens(choice));
+        let copy = self.shadow.copy(choices.lookup, own.ends);
+        let phrase = !self.shadow.repeated.again && choice.0 != Choice::None;
+        let bar = if phrase { PHRASE } else { 1.0 };
+        let (drafts, rate) = copy.best(&own, &policy.table);
+        if drafts > 0 && rate > bar * choice.1 {
+            choice.0 = Choice::Lookup(drafts);
         }
-        let plan = match choice {
+        let serve_most = policy.table.best != Choice::None;
+        if choice.0 == Choice::None && policy.tries.take_turn(self.idle, running, serve_most) {
+            let rate = |choice| own.tokens(choice) / policy.table.ms(choice);
+            choice = best(choices.of_models().skip(1), rate);
+            if drafts > 0 && copy.best(&own, &policy.table).1 > choice.1 {
+                choice.0 = Choice::Lookup(drafts);
+            }
+        }
+        match choice.0 {
             Choice::None => DraftPlan::None,
-            Choice::Lookup(0) => DraftPlan::None,
-            Choice::Lookup(drafts) => {
-                let mut drafted = copy[..drafts].to_vec();
-                // What is behind the end of the text does not matter.
-                if drafts == all {
-                    drafted.resize(filled, copy[copy.len() - 1]);
-                }
-                DraftPlan::Given(drafted)
-            }
+            Choice::Lookup(drafts) => DraftPlan::Given(copy.drafts(&self.shadow.drafts, drafts)),
             Choice::Chain(depth) => DraftPlan::Chain { depth },
             Choice::Mtp(depth) => DraftPlan::Mtp { depth },
             Choice::Tree(budget) => DraftPlan::Tree(TreeShape {
@@ -302,10 +224,30 @@ impl SequencePolicy {
                 depth: choices.chain,
                 seeded: choices.seeded,
             }),
+        }
+    }
+
+    /// What lookup would draft of at most so many tokens, and what these promise.
+    fn look_up(&mut self, lookup: &Lookup, most: usize, sure: &Surety) {
+        self.promised.clear();
+        self.promised.push(1.0);
+        self.shadow.drafts.clear();
+        let Some(repeat) = lookup.repeat() else {
+            self.shadow.repeated = Repeated::default();
+            return;
         };
-        policy.tries = tries;
-        self.shadow = Some((repeated, copy));
-        plan
+        let repeated = Repeated {
+            len: repeat.len,
+            again: lookup.is_again(repeat),
+        };
+        let most = match repeated.len {
+            0..TRUSTED => most.min(SHADOW),
+            _ => most,
+        };
+        self.shadow.repeated = repeated;
+        lookup.continue_into(repeat, most, &mut self.shadow.drafts);
+        let drafts = self.shadow.drafts.len();
+        add_up(sure.reach(repeated, drafts), &mut self.promised);
     }
 
     /// Takes in the outcome of a step that ran as planned; what it teaches is known when it is settled.
@@ -313,70 +255,132 @@ impl SequencePolicy {
         self.idle.take(plan, outcome.accepted);
         policy.tries.idle.take(plan, outcome.accepted);
         self.learn(policy);
-        self.taken = Some(Taken {
-            plan: plan.clone(),
-            shadow: self.shadow.take(),
-            tokens: outcome.tokens.to_vec(),
-            outcome: Outcome {
-                tokens: &[],
-                ..*outcome
-            },
-        });
+        let taken = &mut self.taken;
+        std::mem::swap(&mut taken.shadow, &mut self.shadow);
+        taken.tokens.clear();
+        taken.tokens.extend_from_slice(outcome.tokens);
+        let outcome = Outcome {
+            tokens: &[],
+            ..*outcome
+        };
+        taken.step = Some((plan.outline(), outcome));
     }
 
     /// Learns from the last step, and works out what the next plan asks for.
     pub fn settle(&mut self, policy: &mut Policy) {
         self.learn(policy);
-        if policy.table.best.is_some() {
-            let (choices, running) = (policy.table.choices, policy.table.running);
+        let table = &policy.table;
+        let (choices, running) = self.asked.unwrap_or((table.choices, table.running));
+        if running > 0 {
             policy.tabulate(choices, running);
-            let models = Models::new(&self.acceptance, &policy.acceptance, choices);
-            self.models = Some(models);
+            self.known = Some(Known::new(&self.acceptance, policy, choices, running));
         }
     }
 
     fn learn(&mut self, policy: &mut Policy) {
-        if let Some(taken) = self.taken.take() {
-            taken.teach(&mut self.acceptance, Some(&policy.acceptance));
-            taken.teach(&mut policy.acceptance, None);
-            policy.table.fresh = policy.table.fresh.saturating_sub(1);
+        if let Some((plan, outcome)) = self.taken.step.take() {
+            let outcome = Outcome {
+                tokens: &self.taken.tokens,
+                ..outcome
+            };
+            let shadow = &self.taken.shadow;
+            teach(
+                &mut self.acceptance,
+                Some(&policy.acceptance),
+                &plan,
+                shadow,
+                &outcome,
+            );
+            teach(&mut policy.acceptance, None, &plan, shadow, &outcome);
+            policy.table.age();
         }
     }
 }
 
-impl Taken {
-    /// Tells the acceptance of a sequence, which stands beside that of `all`, or of an engine.
-    fn teach(&self, acceptance: &mut Acceptance, all: Option<&Acceptance>) {
-        let outcome = &Outcome {
-            tokens: &self.tokens,
-            ..self.outcome
+/// Tells the acceptance of a sequence, which stands beside that of `all`, or of an engine.
+fn teach(
+    acceptance: &mut Acceptance,
+    all: Option<&Acceptance>,
+    plan: &DraftPlan,
+    shadow: &Shadow,
+    outcome: &Outcome<'_>,
+) {
+    acceptance.take_repeat(all, shadow.repeated, &shadow.drafts, outcome.tokens);
+    match plan {
+        DraftPlan::Chain { .. } => acceptance.take_chain(all, outcome),
+        DraftPlan::Mtp { .. } => acceptance.take_mtp(all, outcome),
+        DraftPlan::Tree(shape) => acceptance.take_tree(all, shape.budget, outcome),
+        DraftPlan::None | DraftPlan::Given(_) => {}
+    }
+}
+
+impl Shadow {
+    /// Whether it ends the text.
+    fn ends(&self, lookup: &Lookup) -> bool {
+        self.drafts
+            .last()
+            .is_some_and(|&token| lookup.is_end(token))
+    }
+
+    /// As it may be drafted.
+    fn copy(&self, room: usize, ends: bool) -> Copied {
+        let all = match ends {
+            true => self.drafts.len() - 1,
+            false => cut(self.drafts.len()),
         };
-        if let Some((repeated, drafts)) = &self.shadow {
-            acceptance.take_repeat(all, *repeated, drafts, outcome.tokens);
-        }
-        match &self.plan {
-            DraftPlan::Chain { .. } => acceptance.take_chain(all, outcome),
-            DraftPlan::Mtp { .. } => acceptance.take_mtp(all, outcome),
-            DraftPlan::Tree(shape) => acceptance.take_tree(all, shape.budget, outcome),
-            DraftPlan::None | DraftPlan::Given(_) => {}
+        Copied {
+            all,
+            filled: filled(all).min(room),
         }
     }
 }
 
-impl Choice {
-    fn looks_up(self) -> bool {
-        matches!(self, Self::Lookup(_))
+/// Numbers of drafts of a lookup.
+#[derive(Clone, Copy)]
+struct Copied {
+    /// All that mean something.
+    all: usize,
+    /// These and what fills them up to a number of rows that a device has.
+    filled: usize,
+}
+
+impl Copied {
+    /// The lookup of most tokens per time, and these.
+    fn best(self, own: &Expected<'_>, table: &Table) -> (usize, f64) {
+        let mut best = (0, 0.0);
+        let parts = LOOKUPS.into_iter().take_while(|&drafts| drafts < self.all);
+        for drafts in parts.chain([self.all]) {
+            let rate = self.rate(drafts, own, table);
+            if rate > best.1 {
+                best = (drafts, rate);
+            }
+        }
+        best
     }
 
-    /// How a step drafts for it, and the drafts.
-    fn step(self) -> (StepKind, usize) {
-        match self {
-            Self::None => (StepKind::Plain, 0),
-            Self::Lookup(drafts) => (StepKind::Plain, drafts),
-            Self::Chain(drafts) => (StepKind::Block, drafts),
-            Self::Tree(budget) => (StepKind::Tree, budget),
-            Self::Mtp(drafts) => (StepKind::Mtp(drafts), drafts),
+    fn rate(self, drafts: usize, own: &Expected<'_>, table: &Table) -> f64 {
+        let ms = |drafts| table.ms(Choice::Lookup(drafts));
+        let tokens = own.tokens(Choice::Lookup(drafts));
+        if drafts == self.all {
+            return tokens / ms(self.filled);
         }
+        if !own.ends {
+            return tokens / ms(drafts);
+        }
+        // Where the copy ends the text, a part of it leaves a step for the rest, if it is right.
+        let rest = own.right(drafts) * ms(self.all - drafts - 1);
+        let whole = own.tokens(Choice::Lookup(self.all));
+        (tokens / ms(drafts)).min(whole / (ms(drafts) + rest))
+    }
+
+    /// So many drafts of those that are copied.
+    fn drafts(self, copied: &[u32], drafts: usize) -> Vec<u32> {
+        let mut drafted = copied[..drafts].to_vec();
+        // What is behind the end of the text does not matter.
+        if drafts == self.all {
+            drafted.resize(self.filled, copied[copied.len() - 1]);
+        }
+        drafted
     }
 }
 
@@ -394,137 +398,6 @@ fn filled(drafts: usize) -> usize {
         ..=ANY => drafts,
         _ => (1 + drafts).next_multiple_of(ROWS) - 1,
     }
-}
-
-/// The option of most tokens per time; of equals the first.
-fn best<'a>(
-    options: impl IntoIterator<Item = &'a (Choice, f64)>,
-    tokens: impl Fn(Choice) -> f64,
-) -> Choice {
-    let mut best = (Choice::None, 0.0);
-    for &(choice, ms) in options {
-        let rate = tokens(choice) / ms;
-        if rate > best.1 {
-            best = (choice, rate);
-        }
-    }
-    best.0
-}
-
-/// Tokens that steps of a sequence should give, bonus tokens included, by drafts of models.
-#[derive(Clone, Debug)]
-struct Models {
-    chain: Vec<f64>,
-    mtp: Vec<f64>,
-    /// How likely the whole chain is not accepted, and what a tree gains then, by budget.
-    misses: f64,
-    gains: [f64; BUDGETS.len()],
-}
-
-impl Models {
-    fn new(own: &Acceptance, all: &Acceptance, choices: Choices) -> Self {
-        let mut whole = 1.0;
-        let chain = sums(
-            own.chain(all, choices.chain)
-                .inspect(|&reach| whole = reach),
-        );
-        Self {
-            chain,
-            mtp: sums(own.mtp(all, choices.mtp)),
-            misses: 1.0 - whole,
-            gains: BUDGETS.map(|budget| own.tree_gain(all, budget, choices.chain)),
-        }
-    }
-
-    /// Whether these are all that there is to choose from.
-    fn are_of(&self, choices: Choices) -> bool {
-        [self.chain.len(), self.mtp.len()] == [1 + choices.chain, 1 + choices.mtp]
-    }
-
-    /// Of a lookup only what is sure.
-    fn tokens(&self, choice: Choice) -> f64 {
-        match choice {
-            Choice::None | Choice::Lookup(_) => 1.0,
-            Choice::Chain(drafts) => self.chain[drafts],
-            Choice::Mtp(drafts) => self.mtp[drafts],
-            Choice::Tree(budget) => {
-                let sizes = BUDGETS.iter().zip(self.gains);
-                let gain = sizes
-                    .filter(|(size, _)| **size == budget)
-                    .map(|(_, gain)| gain);
-                self.chain[self.chain.len() - 1] + self.misses * gain.sum::<f64>()
-            }
-        }
-    }
-}
-
-/// The same with what the text itself says.
-struct Expected<'a> {
-    models: &'a Models,
-    /// By drafts of a lookup.
-    repeat: Vec<f64>,
-    /// Tokens behind which the text ends if the whole lookup is right, and how likely that is.
-    end: (f64, f64),
-}
-
-impl Expected<'_> {
-    /// The last token of the lookup ends the text, so nothing gives more if it is right.
-    fn ends_with_copy(&mut self) {
-        if let [.., but_one, all] = self.repeat[..] {
-            self.end = (self.repeat.len() as f64 - 1.0, all - but_one);
-        }
-    }
-
-    /// How likely so many drafts of a lookup, one at least, are all right.
-    fn right(&self, drafts: usize) -> f64 {
-        self.repeat[drafts] - self.repeat[drafts - 1]
-    }
-
-    fn tokens(&self, choice: Choice) -> f64 {
-        let (end, sure) = self.end;
-        let (tokens, most) = match choice {
-            Choice::Lookup(drafts) => (self.repeat[drafts], 1.0 + drafts as f64),
-            model => {
-                let tokens = self.models.tokens(model);
-                (tokens, tokens)
-            }
-        };
-        tokens - sure * (most - end).max(0.0)
-    }
-}
-
-/// Expected tokens of no draft, one, two and so on, from how likely each is accepted.
-fn sums(reach: impl Iterator<Item = f64>) -> Vec<f64> {
-    let more = reach.scan(1.0, |tokens, reach| {
-        *tokens += reach;
-        Some(*tokens)
-    });
-    std::iter::once(1.0).chain(more).collect()
-}
-
-/// What there is to choose from.
-fn options(choices: Choices) -> impl Iterator<Item = Choice> {
-    let Choices {
-        chain,
-        tree_budget,
-        mtp,
-        lookup,
-        ..
-    } = choices;
-    let lookups = LOOKUPS.into_iter().filter(move |&n| n <= lookup);
-    let trees = BUDGETS.into_iter();
-    let trees = trees.filter(move |&n| chain > 0 && chain < n && n <= tree_budget);
-    std::iter::once(Choice::None)
-        .chain(depths(chain).map(Choice::Chain))
-        .chain((1..=mtp).map(Choice::Mtp))
-        .chain(lookups.map(Choice::Lookup))
-        .chain(trees.map(Choice::Tree))
-}
-
-/// Every depth of short chains, every other one of longer ones, and all.
-fn depths(most: usize) -> impl Iterator<Item = usize> {
-    const SHORT: usize = 5;
-    (1..=most).filter(move |&depth| depth <= SHORT || (most - depth).is_multiple_of(2))
 }
 
 #[cfg(test)]

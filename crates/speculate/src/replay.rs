@@ -60,6 +60,7 @@ impl Trajectory {
         // Where an answer ends is known by its last token.
         let mut lookup = Lookup::ending_with(&self.output[self.output.len() - said..]);
         lookup.extend(&self.prompt);
+        lookup.begin_answer();
         lookup.extend(&self.output[..said]);
         Walk {
             trajectory: self,

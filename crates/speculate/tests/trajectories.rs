@@ -3,9 +3,10 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use volley_speculate::policy::{BUDGETS, Choices, LOOKUPS, Policy, StepKind};
+use volley_speculate::policy::{BUDGETS, Choices, LOOKUPS, Policy, SequencePolicy, StepKind};
 use volley_speculate::{DraftPlan, Lookup, Trajectory, TreeShape};
 
 /// A line of what `volley bench simulate models/demo/eval/methods.jsonl --trajectories` writes.
@@ -76,14 +77,21 @@ const SHARED_CORES: Machine = Machine {
     tree: 0.1,
     noise: 0.1,
 };
-/// The same on one H200 (demo-methods-h200.json).
+/// The same on one H200: medians of served steps by rows.
 const H200: Machine = Machine {
-    plain: &[(1, 0.207), (16, 0.25), (32, 0.26), (64, 0.29)],
-    block: 0.155,
-    tree: 0.3,
+    plain: &[
+        (1, 0.195),
+        (16, 0.245),
+        (20, 0.30),
+        (32, 0.33),
+        (36, 0.40),
+        (64, 0.44),
+    ],
+    block: 0.08,
+    tree: 0.1,
     noise: 0.03,
 };
-/// The same with what many rows take in a server there (methods-h200.json).
+/// The same where many rows are dear.
 const DEAR_ROWS: Machine = Machine {
     plain: &[(1, 0.195), (16, 0.262), (64, 0.6)],
     block: 0.08,
@@ -224,28 +232,36 @@ fn least(times: &[f64]) -> (usize, f64) {
 #[test]
 fn auto_is_as_fast_as_the_best_fixed_way_on_every_set() {
     let machines = [TWO_CORES, SHARED_CORES, H200, DEAR_ROWS];
-    let runs = machines
-        .iter()
-        .flat_map(|machine| [1, 2, 3, 4].map(|seed| (machine, seed, seed % 2 == 0)));
-    for (machine, seed, mixed) in runs {
-        for (kind, (auto, fixed)) in times(machine, seed, mixed) {
-            let (index, best) = least(&fixed);
-            let name = FIXED[index].0;
-            println!(
-                "{kind}: {:+.1} % against {name}",
-                100.0 * (best / auto - 1.0)
-            );
-            assert!(
-                auto < 1.03 * best,
-                "{kind}: {auto} ms, {name} {best} ({machine:?})"
-            );
-            if kind == "copy" {
+    for machine in machines {
+        let mut gains: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for seed in 1..=8 {
+            for (kind, (auto, fixed)) in times(&machine, seed, seed % 2 == 0) {
+                let (index, best) = least(&fixed);
+                let name = FIXED[index].0;
+                // One step of 80 is a lookup that was not right, in some runs.
                 assert!(
-                    auto < fixed[0] / 2.0,
-                    "{auto} ms, without drafts {}",
-                    fixed[0]
+                    auto < 1.015 * best,
+                    "{kind}: {auto} ms, {name} {best} ({machine:?}, {seed})"
                 );
+                if kind == "copy" {
+                    assert!(
+                        auto < fixed[0] / 2.0,
+                        "{auto} ms, without drafts {}",
+                        fixed[0]
+                    );
+                }
+                gains.entry(kind).or_default().push(best / auto - 1.0);
             }
+        }
+        for (kind, gains) in gains {
+            let least = gains.iter().copied().fold(f64::INFINITY, f64::min);
+            let mean = gains.iter().sum::<f64>() / gains.len() as f64;
+            println!(
+                "{kind}: {:+.1} %, {:+.1} % at least",
+                100.0 * mean,
+                100.0 * least
+            );
+            assert!(mean > -0.006, "{kind}: {gains:?} ({machine:?})");
         }
     }
 }
@@ -306,7 +322,7 @@ fn trees_are_chosen_where_rows_cost_little() {
     assert!(auto < fixed[3], "{auto} ms, chain {}", fixed[3]);
 }
 
-/// For people: what a choice takes.
+/// For people: what a choice takes between two steps of a device whose steps are short, and beside them.
 #[test]
 #[ignore = "a measurement: cargo test --release -p volley-speculate --test trajectories -- --ignored --nocapture"]
 fn time_of_a_choice() {
@@ -316,30 +332,47 @@ fn time_of_a_choice() {
     };
     let mut policy = H200.policy(&mut noise);
     let all = trajectories();
-    let mut steps = 0;
     // The quickest of some rounds: what else the machine does makes them slower.
-    let mut least = |run: &mut dyn FnMut(&Trajectory) -> usize| {
-        let rounds = (0..20).map(|_| {
-            let begun = std::time::Instant::now();
-            steps = all.iter().map(|(_, trajectory)| run(trajectory)).sum();
-            begun.elapsed().as_secs_f64() * 1e6 / steps as f64
-        });
-        rounds.fold(f64::INFINITY, f64::min)
-    };
-    let begin = least(&mut |trajectory| {
-        std::hint::black_box(trajectory.walk());
-        12
-    });
-    let walk = least(&mut |trajectory| {
-        let mut walk = trajectory.walk();
+    let mut least = [f64::INFINITY; 3];
+    for _ in 0..20 {
+        let mut spent = [Duration::ZERO; 3];
         let mut steps = 0;
-        while !walk.ended() {
-            walk.step(&DraftPlan::Chain { depth: 15 });
-            steps += 1;
+        for (_, trajectory) in &all {
+            let mut walk = trajectory.walk();
+            let mut lookup = walk.lookup().clone();
+            let mut sequence = SequencePolicy::default();
+            sequence.settle(&mut policy);
+            while !walk.ended() {
+                let [plan, took] = [0, 1].map(|_| Instant::now());
+                let empty = took - plan;
+                let plan = sequence.plan(&mut policy, CHOICES, 1, &lookup);
+                let planned = took.elapsed().saturating_sub(empty);
+                let outcome = walk.step(&plan);
+                let begun = Instant::now();
+                lookup.settle();
+                sequence.settle(&mut policy);
+                let settled = begun.elapsed().saturating_sub(empty);
+                let begun = Instant::now();
+                sequence.take(&mut policy, &plan, &outcome);
+                lookup.append(outcome.tokens);
+                if lookup.has_left(&plan) {
+                    lookup.settle();
+                }
+                let taken = begun.elapsed().saturating_sub(empty);
+                let parts = [planned, taken, settled];
+                spent
+                    .iter_mut()
+                    .zip(parts)
+                    .for_each(|(sum, part)| *sum += part);
+                steps += 1;
+            }
         }
-        steps
-    });
-    let auto = least(&mut |trajectory| trajectory.replay(&mut policy, CHOICES, |_, _| 0.3).len());
-    println!("microseconds a step: text {begin:.2} of a prompt, {walk:.2}, with choice {auto:.2}");
-    assert!(walk <= auto);
+        for (least, spent) in least.iter_mut().zip(spent) {
+            *least = least.min(spent.as_secs_f64() * 1e6 / f64::from(steps));
+        }
+    }
+    let [plan, take, settle] = least;
+    println!(
+        "microseconds a step: {plan:.2} to choose, {take:.2} to take in, {settle:.2} beside the step"
+    );
 }

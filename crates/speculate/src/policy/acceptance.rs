@@ -4,7 +4,7 @@ pub struct Acceptance {
     chain: Positions,
     mtp: Positions,
     trees: Rate,
-    /// By length of the repeat. Behind drafts that were right it is longer by these, so each draft
+    /// By class of the repeat. Behind drafts that were right it is longer by these, so each draft
     /// has its class.
     repeats: [Rate; REPEATS.len()],
     /// Of one sequence: how its drafts do beside those of all.
@@ -58,18 +58,35 @@ impl Outcome<'_> {
     }
 }
 
+/// A repeat, as far as it is believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Repeated {
+    /// Its tokens; 0 without one.
+    pub len: usize,
+    /// Whether it goes back to the question.
+    pub again: bool,
+}
+
 /// Least lengths of classes of repeats, and how often the next token is right before anything is
-/// known.
-const REPEATS: [(usize, f64); 8] = [
+/// known. The last class is that of answers that were given before, whatever their length: what they
+/// teach does not hold for phrases that occur again.
+const REPEATS: [(usize, f64); 9] = [
     (1, 0.2),
     (2, 0.4),
     (3, 0.55),
     (5, 0.7),
     (9, 0.85),
     (17, 0.93),
-    (33, 0.97),
-    (65, 0.98),
+    (33, 0.94),
+    (65, 0.95),
+    (usize::MAX, 0.97),
 ];
+const AGAIN: usize = REPEATS.len() - 1;
+
+/// Tokens of the shortest repeat of a class.
+fn least_of(class: usize) -> usize {
+    REPEATS.get(class).map_or(usize::MAX, |&(least, _)| least)
+}
 /// Acceptance of a draft behind accepted ones before anything is known: high, as drafts that are
 /// never tried are never known, and poor ones are found out within a few steps.
 const DRAFT: f64 = 0.95;
@@ -224,11 +241,11 @@ impl Acceptance {
     pub(super) fn take_repeat(
         &mut self,
         all: Option<&Self>,
-        repeated: usize,
+        repeated: Repeated,
         drafts: &[u32],
         tokens: &[u32],
     ) {
-        if repeated == 0 {
+        if repeated.len == 0 {
             return;
         }
         let pairs = drafts.iter().zip(tokens);
@@ -236,18 +253,15 @@ impl Acceptance {
         let right = pairs.take_while(|(draft, token)| draft == token).count();
         let judged = most.min(right + 1);
         if let Some(all) = all {
-            let miss = |draft| 1.0 - all.behind(class(repeated + draft));
+            let miss = |draft| 1.0 - all.behind(repeated.class(draft));
             let expected = (0..judged).map(miss).sum();
             self.compare(REPEAT, expected, [judged, right]);
         }
         // Drafts of a class count as one observation when it comes to forgetting.
         let mut draft = 0;
         while draft < judged {
-            let class = class(repeated + draft);
-            let end = REPEATS
-                .get(class + 1)
-                .map_or(usize::MAX, |&(least, _)| least);
-            let end = (end - repeated).min(judged);
+            let class = repeated.class(draft);
+            let end = (least_of(class + 1) - repeated.len).min(judged);
             let count = (end - draft) as f64;
             let missed = f64::from(end > right);
             self.repeats[class].add(self.scope, count - missed, count);
@@ -277,26 +291,29 @@ impl Acceptance {
         gain * spread(budget, depth)
     }
 
-    /// For each draft of a lookup behind so long a repeat how likely it is accepted.
-    pub(super) fn repeat(
-        &self,
-        all: &Self,
-        repeated: usize,
-        drafts: usize,
-    ) -> impl Iterator<Item = f64> {
-        let drafts = if repeated > 0 { drafts } else { 0 };
+    /// How sure lookups of a sequence are.
+    pub(super) fn surety(&self, all: &Self) -> Surety {
         let luck = self.luck[REPEAT];
-        let rate = move |class: usize| {
+        Surety(std::array::from_fn(|class| {
             let prior = luck.bend(all.behind(class));
             self.repeats[class].mean(prior, TRUST_ALL)
-        };
-        let mut known = (usize::MAX, 0.0);
+        }))
+    }
+}
+
+/// How often a token behind a repeat is right, by its class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Surety([f64; REPEATS.len()]);
+
+impl Surety {
+    /// For each draft of a lookup behind a repeat how likely it is accepted.
+    pub fn reach(&self, repeated: Repeated, drafts: usize) -> impl Iterator<Item = f64> {
+        let mut class = repeated.class(0);
         (0..drafts).scan(1.0, move |reach, draft| {
-            let class = class(repeated + draft);
-            if known.0 != class {
-                known = (class, rate(class));
+            if repeated.len + draft >= least_of(class + 1) {
+                class = repeated.class(draft);
             }
-            *reach *= known.1;
+            *reach *= self.0[class];
             Some(*reach)
         })
     }
@@ -308,10 +325,18 @@ fn spread(budget: usize, depth: usize) -> f64 {
     1.0 - (-(budget.saturating_sub(depth) as f64) / HALF).exp2()
 }
 
-/// The class of a repeat of at least one token.
-fn class(repeated: usize) -> usize {
-    let longer = REPEATS[1..].iter();
-    longer.take_while(|&&(least, _)| repeated >= least).count()
+impl Repeated {
+    /// The class behind so many drafts that were right.
+    fn class(self, drafts: usize) -> usize {
+        match self.again {
+            true => AGAIN,
+            false => {
+                let longer = REPEATS[1..].iter();
+                let at_least = |&&(least, _): &&(usize, f64)| self.len + drafts >= least;
+                longer.take_while(at_least).count()
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -335,6 +360,10 @@ mod tests {
     fn chain(own: &mut Acceptance, all: &mut Acceptance, depth: usize, right: usize) {
         own.take_chain(Some(all), &outcome(depth, right, right));
         all.take_chain(None, &outcome(depth, right, right));
+    }
+
+    fn phrase(len: usize) -> Repeated {
+        Repeated { len, again: false }
     }
 
     fn tokens(reach: impl Iterator<Item = f64>) -> f64 {
@@ -426,18 +455,17 @@ mod tests {
         let (mut own, mut all) = both();
         for _ in 0..100 {
             for (repeated, tokens) in [(4, &[1, 9][..]), (40, &[1, 2, 3])] {
-                own.take_repeat(Some(&all), repeated, &[1, 2, 3, 4], tokens);
-                all.take_repeat(None, repeated, &[1, 2, 3, 4], tokens);
+                own.take_repeat(Some(&all), phrase(repeated), &[1, 2, 3, 4], tokens);
+                all.take_repeat(None, phrase(repeated), &[1, 2, 3, 4], tokens);
             }
         }
-        let of = |repeated| tokens(own.repeat(&all, repeated, 15));
+        let of = |len| tokens(own.surety(&all).reach(phrase(len), 15));
         // The second draft behind 4 tokens is one behind 5.
         assert!((1.9..2.2).contains(&of(4)), "{}", of(4));
         assert!((2.9..3.1).contains(&of(3)), "{}", of(3));
         assert!(of(17) > 8.0, "{}", of(17));
-        assert_eq!(of(0), 1.0);
         // No repeat, nothing to learn.
-        own.take_repeat(Some(&all), 0, &[], &[1]);
+        own.take_repeat(Some(&all), phrase(0), &[], &[1]);
     }
 
     /// Most repeats end at once, and those that do not are long: a mean over all tokens would
@@ -448,10 +476,10 @@ mod tests {
         let copy: Vec<u32> = (0..15).collect();
         for round in 0..200 {
             let tokens = if round % 5 == 0 { &copy[..] } else { &[99] };
-            own.take_repeat(Some(&all), 4, &copy, tokens);
-            all.take_repeat(None, 4, &copy, tokens);
+            own.take_repeat(Some(&all), phrase(4), &copy, tokens);
+            all.take_repeat(None, phrase(4), &copy, tokens);
         }
-        let tokens = tokens(own.repeat(&all, 4, 15));
+        let tokens = tokens(own.surety(&all).reach(phrase(4), 15));
         assert!((3.2..4.8).contains(&tokens), "{tokens}");
     }
 }

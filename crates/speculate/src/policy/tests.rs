@@ -83,14 +83,24 @@ fn speculation_that_costs_is_off_but_for_a_try_now_and_then() {
     assert!(drafting <= 3, "{drafting}");
 }
 
-#[test]
-fn a_long_repeat_goes_before_the_drafter() {
-    let mut policy = policy(10.0, 0.1, 3.0);
+/// A text of 60 tokens, and the first 30 again: as a question, or as said in answer to another one.
+fn repeating(asked: bool) -> Lookup {
     let mut lookup = Lookup::default();
     lookup.extend(&(0..60).collect::<Vec<u32>>());
+    if !asked {
+        lookup.begin_answer();
+    }
     lookup.extend(&(0..30).collect::<Vec<u32>>());
-    let mut sequence = SequencePolicy::default();
-    match sequence.plan(&mut policy, CHOICES, 1, &lookup) {
+    if asked {
+        lookup.begin_answer();
+    }
+    lookup
+}
+
+#[test]
+fn an_answer_of_before_goes_before_the_drafter() {
+    let mut policy = policy(10.0, 0.1, 3.0);
+    match SequencePolicy::default().plan(&mut policy, CHOICES, 1, &repeating(true)) {
         DraftPlan::Given(drafts) => assert_eq!(drafts[..3], [30, 31, 32]),
         other => panic!("{other:?}"),
     }
@@ -101,6 +111,78 @@ fn a_long_repeat_goes_before_the_drafter() {
         SequencePolicy::default().plan(&mut policy, CHOICES, 1, &lookup),
         DraftPlan::Chain { .. } | DraftPlan::Tree(_)
     ));
+}
+
+/// It may end at any token, where the drafter is right as often.
+#[test]
+fn a_phrase_goes_before_the_drafter_where_that_is_dear_or_phrases_have_gone_on() {
+    let lookup = repeating(false);
+    let plan = |policy: &mut Policy| SequencePolicy::default().plan(policy, CHOICES, 1, &lookup);
+    let given = |plan: &DraftPlan| matches!(plan, DraftPlan::Given(_));
+    assert!(!given(&plan(&mut policy(10.0, 0.1, 3.0))));
+    assert!(given(&plan(&mut policy(10.0, 0.1, 9.0))));
+    // The drafter is wrong as often as it was, and the text is a copy.
+    let mut learned = policy(10.0, 0.1, 3.0);
+    for _ in 0..40 {
+        let chain = Outcome {
+            depth: 15,
+            accepted: 8,
+            spine: 8,
+            ..Outcome::default()
+        };
+        learned.acceptance.take_chain(None, &chain);
+        let phrase = Repeated {
+            len: 30,
+            again: false,
+        };
+        let text: Vec<u32> = (0..15).collect();
+        learned.acceptance.take_repeat(None, phrase, &text, &text);
+    }
+    assert!(given(&plan(&mut learned)));
+}
+
+/// Answers that were given before teach nothing about phrases, nor these about answers.
+#[test]
+fn answers_of_before_do_not_speak_for_phrases() {
+    let text: Vec<u32> = (0..15).collect();
+    let mut all = Acceptance::new(Scope::Engine);
+    let own = Acceptance::default();
+    let [phrase, again] = [false, true].map(|again| Repeated { len: 40, again });
+    for _ in 0..100 {
+        all.take_repeat(None, again, &text, &text);
+        all.take_repeat(None, phrase, &text, &[0, 1, 99]);
+    }
+    let right = |repeated| own.surety(&all).reach(repeated, 15).sum::<f64>();
+    assert!(right(again) > 14.0, "{}", right(again));
+    assert!(right(phrase) < 3.0, "{}", right(phrase));
+}
+
+/// Times of single sizes that are 2 % off, and drafts that are right as a whole chain's last ones are: a
+/// step less is worth more than the rows.
+#[test]
+fn the_whole_chain_is_kept_where_one_of_nearly_as_many_drafts_seems_no_worse() {
+    for off in [0.98, 1.0, 1.02] {
+        let mut policy = Policy::default();
+        for (rows, ms) in [(1, 2.0), (8, 3.3 * off), (16, 5.2 / off)] {
+            policy.costs.calibrate(StepKind::Plain, 1, rows, ms);
+        }
+        policy.costs.calibrate(StepKind::Block, 1, 16, 7.6);
+        for step in 0..2000 {
+            let right = (0..15)
+                .take_while(|draft| hashed(16 * step + draft) < 0.955)
+                .count();
+            let outcome = Outcome {
+                depth: 15,
+                accepted: right,
+                spine: right,
+                ..Outcome::default()
+            };
+            policy.acceptance.take_chain(None, &outcome);
+        }
+        let lookup = Lookup::default();
+        let plan = SequencePolicy::default().plan(&mut policy, CHOICES, 1, &lookup);
+        assert_eq!(plan, DraftPlan::Chain { depth: 15 }, "{off}");
+    }
 }
 
 #[test]
@@ -421,5 +503,47 @@ fn lookups_of_many_rows_have_multiples_of_four() {
         assert_eq!(drafted[..meant], copied[20..20 + meant], "{left}");
         assert!(drafted[meant..].iter().all(|&token| token == end), "{left}");
         assert_eq!(drafted.len(), drafts, "{left}");
+    }
+}
+
+/// What steps cost is known for all that any request may draft.
+#[test]
+fn requests_of_other_bounds_run_side_by_side() {
+    let mut policy = policy(20.0, 0.01, 1.0);
+    let bounds = [(15, 15), (4, 7), (0, 2), (9, 0), (15, 15)];
+    let mut streams = bounds.map(|bounds| (bounds, SequencePolicy::default()));
+    let text = repeating(true);
+    for step in 0..20 {
+        for ((chain, room), stream) in &mut streams {
+            let choices = Choices {
+                chain: *chain,
+                lookup: *room,
+                ..CHOICES
+            };
+            let lookup = match step % 2 {
+                0 => &text,
+                _ => &Lookup::default(),
+            };
+            let plan = stream.plan(&mut policy, choices, 5, lookup);
+            match &plan {
+                DraftPlan::Chain { depth } => assert_eq!(depth, chain),
+                DraftPlan::Given(drafts) => {
+                    assert!((1..=*room).contains(&drafts.len()), "{drafts:?}");
+                    assert_eq!(drafts[..1], [30]);
+                }
+                DraftPlan::Tree(shape) => assert_eq!(shape.depth, *chain),
+                DraftPlan::None => assert_eq!(*chain, 0),
+                DraftPlan::Mtp { .. } => panic!("there is no head"),
+            }
+            let depth = plan.most_drafts().min(15);
+            let outcome = Outcome {
+                depth,
+                accepted: depth,
+                spine: depth,
+                ..Outcome::default()
+            };
+            stream.take(&mut policy, &plan, &outcome);
+            stream.settle(&mut policy);
+        }
     }
 }
