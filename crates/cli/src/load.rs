@@ -9,6 +9,7 @@ use volley_protocol::request::TemplateArguments;
 use volley_server::{Controls, ServedModel};
 use volley_speculate::Method;
 
+use crate::args::values::Seed;
 use crate::args::{Device, ModelArgs};
 use crate::drafting::{Drafting, Source};
 use crate::error::{Error, Result};
@@ -154,7 +155,7 @@ fn load_with(
         template,
         defaults,
         eos_ids: config.eos,
-        seed: args.seed,
+        seed: args.seed.and_then(|Seed(seed)| seed),
         controls,
         template_arguments: TemplateArguments::default(),
         replays: None,

@@ -178,15 +178,23 @@ fn salts_keep_prompts_apart() {
 #[test]
 fn seeds_decide_what_chance_would() {
     let server = Server::start(&["--seed", "7"]);
-    let roll = |seed: Option<u64>| {
+    let roll_at = |server: &Server, seed: Option<i64>| {
         let mut body = user("Roll a die.");
         body["temperature"] = 1.into();
         body["seed"] = seed.into();
         heard_whole(&server.chat_ok(body)).content
     };
+    let roll = |seed| roll_at(&server, seed);
     let rolls: Vec<String> = (0..12).map(|seed| roll(Some(seed))).collect();
     assert_eq!(rolls[7], roll(None));
     assert_eq!(rolls[3], roll(Some(3)));
+    assert_eq!(roll(Some(-5)), roll(Some(-5)));
+    // As good as none.
+    assert_eq!(rolls[7], roll(Some(-1)));
+    let random = Server::start(&["--seed", "-1"]);
+    let first = roll_at(&random, Some(-1));
+    let others = (0..24).map(|_| roll_at(&random, Some(-1)));
+    assert!(others.into_iter().any(|other| other != first));
     assert!(rolls.iter().any(|other| *other != rolls[0]), "{rolls:?}");
 }
 

@@ -48,7 +48,7 @@ impl ApiError {
         }
     }
 
-    fn bad_request(code: &'static str, param: &str, message: String) -> Self {
+    pub(crate) fn bad_request(code: &'static str, param: &str, message: String) -> Self {
         let mut error = Self::new(400, ErrorKind::InvalidRequestError, code, message);
         error.param = Some(param.to_owned());
         error

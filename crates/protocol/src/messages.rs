@@ -1,6 +1,8 @@
 //! Messages of a conversation: reading them and bringing them into an order
 //! that the chat template accepts.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, clipped};
@@ -120,6 +122,22 @@ pub(crate) fn read_content(
     separator: &str,
     message: &mut Message,
 ) -> Result<(), ApiError> {
+    let unsupported =
+        |part: &Fields, kind: &str| Err(ApiError::unsupported_content(part.path(), &clipped(kind)));
+    read_content_with(fields, name, separator, message, &mut { unsupported })
+}
+
+/// Text of a part of another kind, given with its type.
+type ReadOther<'a> = &'a mut dyn FnMut(&Fields, &str) -> Result<String, ApiError>;
+
+/// The same, with a reader for parts of other kinds.
+pub(crate) fn read_content_with(
+    fields: &Fields,
+    name: &str,
+    separator: &str,
+    message: &mut Message,
+    other: ReadOther<'_>,
+) -> Result<(), ApiError> {
     let path = fields.path_of(name);
     let parts = match fields.union(name, &["string", "array", "null"]) {
         None => return Ok(()),
@@ -133,19 +151,19 @@ pub(crate) fn read_content(
             return Err(ApiError::wrong_type(&path, expected, other));
         }
     };
-    let mut texts = Vec::with_capacity(parts.len());
+    let mut texts: Vec<Cow<'_, str>> = Vec::with_capacity(parts.len());
     for (i, part) in parts.iter().enumerate() {
         if let Value::String(text) = part {
-            texts.push(text.as_str());
+            texts.push(text.into());
             continue;
         }
         let path = format!("{path}[{i}]");
         let part = fields.child(part, &*path)?;
         match part.string("type")?.unwrap_or("text") {
             "text" | "input_text" | "output_text" | "summary_text" => {
-                texts.push(part.required_string("text")?);
+                texts.push(part.required_string("text")?.into());
             }
-            "refusal" => texts.push(part.required_string("refusal")?),
+            "refusal" => texts.push(part.required_string("refusal")?.into()),
             "thinking" | "reasoning" | "reasoning_text" => {
                 let text = match part.string("thinking")? {
                     Some(text) => text,
@@ -153,7 +171,7 @@ pub(crate) fn read_content(
                 };
                 message.reasoning.get_or_insert_default().push_str(text);
             }
-            other => return Err(ApiError::unsupported_content(&path, &clipped(other))),
+            kind => texts.push(other(&part, kind)?.into()),
         }
     }
     message.content = texts.join(separator);

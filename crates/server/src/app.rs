@@ -101,6 +101,8 @@ pub fn router(app: Arc<App>) -> Router {
     for (path, methods) in [
         ("/health", get(service::health)),
         ("/health/ready", get(service::ready)),
+        ("/ping", get(service::health).post(service::health)),
+        ("/load", get(service::load)),
         ("/ready", get(service::ready)),
         ("/version", get(service::version)),
         ("/metrics", get(service::metrics)),
@@ -109,10 +111,12 @@ pub fn router(app: Arc<App>) -> Router {
         ("/completions", generate::route(Surface::Completions)),
         ("/responses", generate::route(Surface::Responses)),
         ("/responses/{id}", kept),
+        ("/invocations", post(generate::invocations)),
         ("/messages", generate::route(Surface::Messages)),
         ("/messages/count_tokens", post(tokens::count)),
         ("/tokenize", post(tokens::tokenize)),
         ("/detokenize", post(tokens::detokenize)),
+        ("/tokenizer_info", get(service::tokenizer_info)),
         ("/models", get(models::list)),
     ] {
         router = api(router, path, methods);

@@ -24,6 +24,7 @@ const OPEN_PATHS: &[&str] = &[
     "/openapi.json",
     "/page.css",
     "/page.js",
+    "/ping",
     "/ready",
     "/version",
 ];
@@ -121,7 +122,8 @@ pub async fn frame(State(app): State<Arc<App>>, mut request: Request, next: Next
 pub async fn authorize(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let keys = &app.options.keys;
     let path = bare(request.uri().path());
-    let is_open = OPEN_PATHS.contains(&path) || (path == "/metrics" && app.options.open_metrics);
+    let counts = matches!(path, "/load" | "/metrics");
+    let is_open = OPEN_PATHS.contains(&path) || (counts && app.options.open_metrics);
     if keys.is_empty() || is_open {
         return next.run(request).await;
     }

@@ -25,6 +25,7 @@ pub struct Observer {
 impl Observer {
     /// The request has come.
     pub fn new(caller: Caller, metrics: Arc<Metrics>) -> Self {
+        metrics.comes();
         Self {
             caller,
             metrics,
@@ -105,6 +106,7 @@ impl Observer {
 
 impl Drop for Observer {
     fn drop(&mut self) {
+        self.metrics.goes();
         if !self.ended {
             self.metrics.ended(Ended::Abort, self.open);
             let (id, key) = (&self.caller.id, self.caller.key_name());

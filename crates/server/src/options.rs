@@ -16,8 +16,10 @@ pub struct ServerOptions {
     pub keys: Keys,
     /// Most requests of one key at once.
     pub max_per_key: Option<usize>,
-    /// `/metrics` needs no key.
+    /// `/metrics` and `/load` need no key.
     pub open_metrics: bool,
+    /// Body of `/tokenizer_info`; that path is not there without.
+    pub tokenizer_info: Option<String>,
     /// Web pages of these origins may ask; an entry `*` stands for all.
     pub allowed_origins: Vec<HeaderValue>,
     /// Requests that wait for their turn when the server says that it is not ready.
@@ -52,6 +54,7 @@ impl Default for ServerOptions {
             keys: Keys::default(),
             max_per_key: None,
             open_metrics: false,
+            tokenizer_info: None,
             allowed_origins: Vec::new(),
             max_waiting: 256,
             max_body_bytes: 64 << 20,

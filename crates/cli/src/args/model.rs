@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use volley_speculate::Method;
 
-use super::values::{count, positive, share};
+use super::values::{Seed, count, positive, seed, share};
 
 /// Which model runs and how it drafts.
 #[derive(Args, Clone, Debug)]
@@ -61,9 +61,9 @@ pub struct ModelArgs {
     /// Chat template in Jinja: a file, or the template itself [default: the model's own].
     #[arg(long, value_name = "FILE")]
     pub chat_template: Option<String>,
-    /// Seed of requests that bring none [default: random for each].
-    #[arg(long)]
-    pub seed: Option<u64>,
+    /// Seed of requests that bring none; -1 is a random one for each [default: -1].
+    #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
+    pub seed: Option<Seed>,
     /// Let answers repeat themselves without end, up to their token limit.
     #[arg(long)]
     pub no_repetition_limit: bool,

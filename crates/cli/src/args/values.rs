@@ -38,6 +38,21 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A seed; none is a random one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub Option<u64>);
+
+/// A seed of 64 bits, with or without a sign: -1 is none, as in requests.
+pub fn seed(text: &str) -> Result<Seed, String> {
+    if text == "-1" {
+        return Ok(Seed(None));
+    }
+    let unsigned = text.parse::<u64>().ok();
+    let seed = unsigned.or_else(|| Some(text.parse::<i64>().ok()? as u64));
+    let wrong = || "must be an integer of 64 bits".to_owned();
+    seed.map(|seed| Seed(Some(seed))).ok_or_else(wrong)
+}
+
 /// A time of more than nothing, in seconds; up to 30 years, so that a moment can be told from it.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     const MOST: Duration = Duration::from_secs(1_000_000_000);
@@ -101,6 +116,28 @@ mod tests {
             "", "0", "-1", "k", "0k", "1e300k", "NaNk", "2kk", "4 K", "auto",
         ] {
             assert!(count(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn seeds_have_64_bits() {
+        for (text, bits) in [
+            ("-1", None),
+            ("0", Some(0)),
+            ("-2", Some(u64::MAX - 1)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("-9223372036854775808", Some(1 << 63)),
+        ] {
+            assert_eq!(seed(text), Ok(Seed(bits)), "{text}");
+        }
+        for text in [
+            "",
+            "x",
+            "1.5",
+            "18446744073709551616",
+            "-9223372036854775809",
+        ] {
+            assert!(seed(text).is_err(), "{text}");
         }
     }
 

@@ -72,6 +72,9 @@ pub struct ServeArgs {
     /// {"enable_thinking": false}.
     #[arg(long, value_name = "JSON", value_parser = TemplateArguments::from_json)]
     pub default_chat_template_kwargs: Option<TemplateArguments>,
+    /// /tokenizer_info gives the model's tokenizer_config.json and its chat template.
+    #[arg(long)]
+    pub enable_tokenizer_info_endpoint: bool,
     /// Who may ask, and how much.
     #[command(flatten)]
     pub http: HttpArgs,

@@ -22,7 +22,7 @@ pub struct HttpArgs {
     /// Requests of one key that may run or wait at once; more are refused with status 429.
     #[arg(long, value_name = "N", value_parser = positive)]
     pub max_concurrent_per_key: Option<usize>,
-    /// /metrics needs no key.
+    /// /metrics and /load need no key.
     #[arg(long)]
     pub open_metrics: bool,
     /// Web pages of these origins may ask; "*" is all of them.
@@ -84,6 +84,7 @@ impl HttpArgs {
             keys: self.keys()?,
             max_per_key: self.max_concurrent_per_key,
             open_metrics: self.open_metrics,
+            tokenizer_info: None,
             allowed_origins: self.origins()?,
             max_waiting,
             max_body_bytes: self.max_body_bytes,

@@ -256,6 +256,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ),
     ("enable-request-id-headers", Nothing, "They are always sent"),
     (
+        "enable-server-load-tracking",
+        Nothing,
+        "/load always tells it",
+    ),
+    (
         "chat-template-content-format",
         Anything,
         "Both forms of content are read",
@@ -286,6 +291,7 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "See --log-level",
     ),
     ("disable-fastapi-docs", Nothing, "There are none"),
+    ("enable-offline-docs", Nothing, "There are none"),
 ];
 
 /// Flags of vLLM that change nothing here. They are accepted so that its command lines work.

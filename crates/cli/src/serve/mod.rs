@@ -16,6 +16,7 @@ pub use self::args::{LogLevel, ServeArgs};
 use crate::error::Result;
 use crate::load::{Loaded, Scheduling, load};
 use crate::terminal::say;
+use crate::texts;
 
 /// Serves until a signal ends it.
 pub fn run(args: &ServeArgs) -> Result<()> {
@@ -33,7 +34,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
             ignored.join(" ")
         ));
     }
-    let options = args.http.options(args.max_num_queued_reqs)?;
+    let mut options = args.http.options(args.max_num_queued_reqs)?;
     // The port first: a port in use is known before a large model is loaded.
     let mut server = Server::bind(&args.host, args.port)?;
     let replays = match args.replay.as_slice() {
@@ -63,6 +64,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     loaded.model.any_name = args.accept_any_model;
     if let Some(arguments) = &args.default_chat_template_kwargs {
         loaded.model.template_arguments = arguments.clone();
+    }
+    if args.enable_tokenizer_info_endpoint {
+        options.tokenizer_info = Some(texts::tokenizer_info(&args.chosen())?);
     }
     server.loaded();
     // Whoever started the server may have stopped reading.

@@ -51,6 +51,67 @@ fn operators_see_what_goes_on() {
     }
 }
 
+/// Paths that operators of vLLM ask.
+#[test]
+fn gateways_find_the_paths_that_they_ask() {
+    let server = Server::start(&["--enable-tokenizer-info-endpoint", "--api-key", "sk-1"]);
+    let key = [("authorization", "Bearer sk-1")];
+    let get = |path: &str| server.request("GET", path, &key, b"");
+    for (method, path) in [("GET", "/ping"), ("POST", "/ping"), ("GET", "/v1/ping/")] {
+        let answer = server.request(method, path, &[], b"");
+        assert_eq!(
+            (answer.status, answer.json()),
+            (200, json!({"status": "ok"}))
+        );
+    }
+    assert_eq!(server.get("/load").status, 401);
+    assert_eq!(get("/load").json(), json!({"server_load": 0}));
+    let info = get("/tokenizer_info").json();
+    assert_eq!(info["eos_token"], "<|im_end|>");
+    assert!(
+        info["chat_template"]
+            .as_str()
+            .unwrap()
+            .contains("<|im_start|>")
+    );
+
+    let invoke = |body: Value| {
+        let body = body.to_string();
+        server.request("POST", "/invocations", &key, body.as_bytes())
+    };
+    let mut chat = user("What is 17 + 25?");
+    chat["max_tokens"] = 5.into();
+    assert_eq!(invoke(chat.clone()).json()["object"], "chat.completion");
+    chat["stream"] = true.into();
+    assert!(invoke(chat).body.contains("chat.completion.chunk"));
+    let text = invoke(json!({"prompt": "1 + 1", "max_tokens": 5})).json();
+    assert_eq!(text["object"], "text_completion");
+    for (body, param) in [
+        (json!({}), "messages"),
+        (json!([1]), ""),
+        (json!({"prompt": 5}), "prompt"),
+    ] {
+        let answer = invoke(body);
+        assert_eq!(answer.status, 400);
+        let told = &answer.json()["error"]["param"];
+        assert_eq!(told.as_str().unwrap_or_default(), param);
+    }
+
+    let open = Server::start(&[]);
+    let mut endless = user("Hello!");
+    endless["ignore_eos"] = true.into();
+    endless["n"] = 3.into();
+    let socket = open.begin(endless, true);
+    assert_eq!(open.get("/load").json(), json!({"server_load": 1}));
+    drop(socket);
+    let gone = (0..200).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        open.get("/load").json() == json!({"server_load": 0})
+    });
+    assert!(gone);
+    assert_eq!(open.get("/tokenizer_info").status, 404);
+}
+
 /// vLLM counts each choice as a request, all tokens of its prompt, and steps, not tokens, in the gaps.
 #[test]
 fn metrics_mean_what_vllms_mean() {

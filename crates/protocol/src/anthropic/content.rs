@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value};
 
+use super::document::{add_paragraph, read_document, read_search_result};
 use crate::error::{ApiError, clipped};
 use crate::fields::Fields;
-use crate::messages::{Message, Role, ToolCall, read_content};
+use crate::messages::{Message, Role, ToolCall, read_content_with};
 
 /// `system`: a text or a list of text blocks, each a message of its own.
 pub(super) fn read_system(body: &Fields) -> Result<Vec<Message>, ApiError> {
@@ -79,16 +80,30 @@ fn read_turn(
     notices: &mut Vec<String>,
 ) -> Result<(), ApiError> {
     let mut text: Option<String> = None;
+    let mut behind_document = false;
     for block in blocks {
         match block.string("type")?.unwrap_or("text") {
-            "text" => text
-                .get_or_insert_default()
-                .push_str(block.required_string("text")?),
+            "text" => {
+                let (text, more) = (text.get_or_insert_default(), block.required_string("text")?);
+                match std::mem::take(&mut behind_document) {
+                    true => add_paragraph(text, more),
+                    false => text.push_str(more),
+                }
+            }
+            kind @ ("document" | "search_result") => {
+                let more = read_source(block, kind, notices)?;
+                add_paragraph(text.get_or_insert_default(), &more);
+                behind_document = true;
+            }
             "tool_result" => {
                 block.string("tool_use_id")?;
                 block.boolean("is_error")?;
                 let mut result = Message::text(Role::Tool, "");
-                read_content(block, "content", "\n", &mut result)?;
+                let mut other = |block: &Fields, kind: &str| match kind {
+                    "document" | "search_result" => read_source(block, kind, notices),
+                    other => Err(unsupported(block, other)),
+                };
+                read_content_with(block, "content", "\n", &mut result, &mut other)?;
                 messages.push(result);
             }
             other if is_of_server(other) => notices.push(left_out(block, other)),
@@ -99,6 +114,14 @@ fn read_turn(
         messages.push(Message::text(role, text.unwrap_or_default()));
     }
     Ok(())
+}
+
+/// Text of a document or of a search result.
+fn read_source(block: &Fields, kind: &str, notices: &mut Vec<String>) -> Result<String, ApiError> {
+    match kind {
+        "document" => read_document(block, notices),
+        _ => read_search_result(block, notices),
+    }
 }
 
 /// Blocks of an earlier answer.

@@ -1,6 +1,7 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`.
 
 mod content;
+mod document;
 mod request;
 mod response;
 mod stream;

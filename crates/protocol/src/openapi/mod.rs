@@ -112,8 +112,13 @@ impl Document {
         let path = "/v1/responses/{id}";
         self.get::<ResponseObject>(path, "A kept response", &["id"]);
         self.delete(path, "Forget a kept response");
+        self.get::<Map<String, Value>>("/load", "Requests in flight", &[]);
+        let tokenizer = "tokenizer_config.json and the chat template, where switched on";
+        self.get::<Map<String, Value>>("/tokenizer_info", tokenizer, &[]);
+        self.invocations();
         for (path, summary) in [
             ("/health", "Is the engine alive?"),
+            ("/ping", "The same for SageMaker"),
             ("/ready", "Are requests taken?"),
             ("/version", "What runs here"),
         ] {
@@ -131,6 +136,32 @@ impl Document {
                 }},
             }}),
         );
+    }
+
+    /// One path for chats and completions.
+    fn invocations(&mut self) {
+        let path = "/invocations";
+        self.post::<ChatResponse>(
+            path,
+            "Answer a chat or complete a text",
+            "ChatRequest",
+            true,
+        );
+        let either = [
+            ("requestBody", "ChatRequest", "CompletionRequest"),
+            ("responses", "ChatResponse", "CompletionResponse"),
+        ];
+        for (part, chat, completion) in either {
+            let part = &mut self.paths[path]["post"][part];
+            let part = if part["200"].is_object() {
+                &mut part["200"]
+            } else {
+                part
+            };
+            let of = |name| json!({"$ref": format!("#/components/schemas/{name}")});
+            let schema = json!({"oneOf": [of(chat), of(completion)]});
+            part["content"]["application/json"]["schema"] = schema;
+        }
     }
 
     /// Adds the schema of a request: `sample` is a good body that holds every object there is.

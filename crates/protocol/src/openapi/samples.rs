@@ -90,6 +90,13 @@ pub(super) fn messages(features: &Features) -> Value {
             ]},
             {"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"},
+                {"type": "document", "title": "Oslo", "context": "From a guide.",
+                    "citations": {"enabled": false},
+                    "source": {"type": "text", "media_type": "text/plain", "data": "It rains."}},
+                {"type": "document",
+                    "source": {"type": "content", "content": [{"type": "text", "text": "Often."}]}},
+                {"type": "search_result", "source": "https://example.org", "title": "Rain",
+                    "content": [{"type": "text", "text": "Today."}]},
                 {"type": "text", "text": "Well?"},
             ]},
         ],

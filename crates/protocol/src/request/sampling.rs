@@ -31,7 +31,7 @@ pub struct SamplingFields {
     pub frequency_penalty: Option<f32>,
     /// Above 0, at most 2.
     pub repetition_penalty: Option<f32>,
-    /// Any 64 bits.
+    /// Any 64 bits; none for a random one.
     pub seed: Option<u64>,
     /// Logit bias by token id, -100 to 100.
     pub logit_bias: Option<BTreeMap<u32, f32>>,
@@ -68,7 +68,11 @@ impl SamplingFields {
             presence_penalty: float("presence_penalty", -2.0, 2.0)?,
             frequency_penalty: float("frequency_penalty", -2.0, 2.0)?,
             repetition_penalty: positive("repetition_penalty", 2.0)?,
-            seed: body.integer("seed", i64::MIN..=i64::MAX)?.map(|s| s as u64),
+            // Frontends write -1 for a random one.
+            seed: body
+                .integer("seed", i64::MIN..=i64::MAX)?
+                .filter(|seed| *seed != -1)
+                .map(|seed| seed as u64),
             logit_bias: read_logit_bias(body)?,
             stop_token_ids: read_stop_token_ids(body)?,
             ignore_eos: body.boolean("ignore_eos")?,

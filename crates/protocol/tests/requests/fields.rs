@@ -60,6 +60,8 @@ fn numbers_at_and_beyond_their_limits() {
             refused(&with(name, value), name, "invalid_value");
         }
     }
+    let seed = |value: i64| read(&with("seed", json!(value))).unwrap().sampling().seed;
+    assert_eq!([seed(-1), seed(-2)], [None, Some(u64::MAX - 1)]);
     for name in ["top_k", "seed", "max_tokens", "n"] {
         refused(&with(name, json!(1.5)), name, "invalid_type");
     }

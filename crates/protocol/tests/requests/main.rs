@@ -35,7 +35,7 @@ fn a_full_request_is_read_as_meant() {
         "model": "m", "stream": true, "stream_options": {"include_usage": true},
         "messages": [{"role": "user", "content": "Hi"}],
         "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.1, "presence_penalty": 1,
-        "frequency_penalty": -1, "repetition_penalty": 1.1, "seed": -1, "stop": "END",
+        "frequency_penalty": -1, "repetition_penalty": 1.1, "seed": -2, "stop": "END",
         "stop_token_ids": [7, 8.0], "ignore_eos": true, "min_tokens": 2, "max_tokens": 5,
         "max_completion_tokens": 9, "logit_bias": {"3": -100}, "parallel_tool_calls": false,
         "response_format": {"type": "text"}, "chat_template_kwargs": {"other": 1},
@@ -49,7 +49,7 @@ fn a_full_request_is_read_as_meant() {
     assert_eq!(sampling.presence_penalty, Some(1.0));
     assert_eq!(sampling.frequency_penalty, Some(-1.0));
     assert_eq!(sampling.repetition_penalty, Some(1.1));
-    assert_eq!(sampling.seed, Some(u64::MAX));
+    assert_eq!(sampling.seed, Some(u64::MAX - 1));
     assert_eq!(sampling.stop_token_ids, Some(vec![7, 8]));
     assert_eq!(sampling.ignore_eos, Some(true));
     assert_eq!(sampling.min_tokens, Some(2));

@@ -5,6 +5,7 @@
 mod agents;
 mod agreement;
 mod bugs;
+mod documents;
 mod heard;
 mod openapi;
 mod refusals;

@@ -387,7 +387,55 @@ fn messages_of_a_wrong_shape() {
         ),
         (
             content(json!([{"type": "document"}])),
-            "messages[0].content[0]",
+            "messages[0].content[0].source",
+            "missing_required_parameter",
+        ),
+        (
+            content(json!([{"type": "document", "source": {"type": "url", "url": "x"}}])),
+            "messages[0].content[0].source.type",
+            "unsupported_content",
+        ),
+        (
+            content(json!([{"type": "document", "source": {
+                "type": "base64", "media_type": "application/pdf", "data": "x"}}])),
+            "messages[0].content[0].source.type",
+            "unsupported_content",
+        ),
+        (
+            content(json!([{"type": "document", "source": {"type": "text"}}])),
+            "messages[0].content[0].source.data",
+            "missing_required_parameter",
+        ),
+        (
+            content(json!([{"type": "document", "source": {
+                "type": "content", "content": [{"type": "image"}]}}])),
+            "messages[0].content[0].source.content[0]",
+            "unsupported_content",
+        ),
+        (
+            content(json!([{"type": "document", "source": {"type": "content", "content": 5}}])),
+            "messages[0].content[0].source.content",
+            "invalid_type",
+        ),
+        (
+            content(json!([{"type": "document", "source": "x"}])),
+            "messages[0].content[0].source",
+            "invalid_type",
+        ),
+        (
+            content(json!([{"type": "search_result", "source": {}}])),
+            "messages[0].content[0].source",
+            "invalid_type",
+        ),
+        (
+            content(json!([{"type": "search_result", "title": "x"}])),
+            "messages[0].content[0].content",
+            "missing_required_parameter",
+        ),
+        (
+            content(json!([{"type": "tool_result", "content": [
+                {"type": "document", "source": {"type": "file", "file_id": "x"}}]}])),
+            "messages[0].content[0].content[0].source.type",
             "unsupported_content",
         ),
         (

@@ -4,7 +4,7 @@ mod histogram;
 mod text;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +52,7 @@ pub struct Metrics {
     tool_calls: AtomicU64,
     ended: [AtomicU64; Ended::ALL.len()],
     responses: Mutex<BTreeMap<Route, u64>>,
+    in_flight: AtomicUsize,
 }
 
 /// Path pattern, method and status of a response.
@@ -110,7 +111,23 @@ impl Metrics {
             tool_calls: AtomicU64::new(0),
             ended: Default::default(),
             responses: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
         }
+    }
+
+    /// A request for an answer has come.
+    pub fn comes(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has gone, whichever way it ended.
+    pub fn goes(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Requests that have come and not gone.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// The first tokens of a choice came after this time.

@@ -6,18 +6,32 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use volley_protocol::ApiError;
 
 use crate::app::App;
 use crate::http::{Failure, json as json_response};
 use crate::metrics::exposition;
 
-/// `GET /health`: 200 while the engine runs and is not stuck in a step, else 503.
+/// `GET /health`, and `/ping` as SageMaker has it: 200 while the engine runs and is not stuck in a step, else 503.
 pub async fn health(State(app): State<Arc<App>>) -> Response {
     let (status, text) = match app.model.engine.alive() {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "engine stopped or stalled"),
     };
     json_response(status, json!({"status": text}).to_string())
+}
+
+/// `GET /load`, as vLLM has it: requests that are being answered or wait for it.
+pub async fn load(State(app): State<Arc<App>>) -> Response {
+    let body = json!({"server_load": app.metrics.in_flight()});
+    json_response(StatusCode::OK, body.to_string())
+}
+
+/// `GET /tokenizer_info`, where it is switched on: `tokenizer_config.json` and the chat template.
+pub async fn tokenizer_info(State(app): State<Arc<App>>) -> Result<Response, Failure> {
+    let info = app.options.tokenizer_info.clone();
+    let missing = || ApiError::unknown_path("/tokenizer_info");
+    Ok(json_response(StatusCode::OK, info.ok_or_else(missing)?))
 }
 
 /// `GET /ready`: 200 while requests are taken, else 503 with the reason.

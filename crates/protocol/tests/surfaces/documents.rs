@@ -1,0 +1,65 @@
+//! Documents of messages that are text.
+
+use serde_json::{Value, json};
+use volley_protocol::Features;
+use volley_protocol::anthropic::MessagesRequest;
+
+/// Contents of the messages, also for counting, and notices.
+fn read(content: Value) -> (Vec<String>, Vec<String>) {
+    let mut body = json!({"max_tokens": 5, "messages": [{"role": "user", "content": content}]});
+    let features = Features::default();
+    let read = MessagesRequest::from_json(body.to_string().as_bytes(), &features);
+    let read = read.unwrap().generation;
+    body.as_object_mut().unwrap().remove("max_tokens");
+    let counted = MessagesRequest::for_counting(body.to_string().as_bytes(), &features);
+    assert_eq!(counted.unwrap().generation.messages, read.messages);
+    let contents = read.messages.into_iter().map(|message| message.content);
+    let known = |notice: &String| !notice.contains("cache_control");
+    (
+        contents.collect(),
+        read.notices.into_iter().filter(known).collect(),
+    )
+}
+
+#[test]
+fn documents_of_text_are_text() {
+    let plain = json!({"type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "It rains."}});
+    let (contents, notices) = read(json!([plain, {"type": "text", "text": "Sum up."}]));
+    assert_eq!(contents, ["It rains.\n\nSum up."]);
+    assert_eq!(notices, [""; 0]);
+
+    let titled = json!({"type": "document", "title": "Oslo", "context": "A guide.",
+        "cache_control": {"type": "ephemeral"}, "citations": {"enabled": true},
+        "source": {"type": "content", "content": [
+            {"type": "text", "text": "It rains."}, {"type": "text", "text": "Often.\n"}]}});
+    let blocks = [
+        json!({"type": "text", "text": "Read "}),
+        json!({"type": "text", "text": "this."}),
+        titled,
+        plain.clone(),
+        json!({"type": "text", "text": "Sum "}),
+        json!({"type": "text", "text": "up."}),
+    ];
+    let (contents, notices) = read(json!(blocks));
+    let text = "Read this.\n\nOslo\n\nA guide.\n\nIt rains.\n\nOften.\n\nIt rains.\n\nSum up.";
+    assert_eq!(contents, [text]);
+    let notice =
+        "messages[0].content[2].citations.enabled is true, but the answer has no citations";
+    assert_eq!(notices, [notice]);
+
+    let bare = json!({"type": "document", "source": {"type": "content", "content": "It rains."}});
+    assert_eq!(read(json!([bare])).0, ["It rains."]);
+    let found = json!({"type": "search_result", "source": "https://a.org", "title": "Rain",
+        "content": [{"type": "text", "text": "Today."}]});
+    let result = json!({"type": "tool_result", "tool_use_id": "toolu_1",
+        "content": [{"type": "text", "text": "Found:"}, found, plain]});
+    let (contents, _) = read(json!([result, found, {"type": "text", "text": "Well?"}]));
+    assert_eq!(
+        contents,
+        [
+            "Found:\nRain\n\nhttps://a.org\n\nToday.\nIt rains.",
+            "Rain\n\nhttps://a.org\n\nToday.\n\nWell?"
+        ]
+    );
+}
