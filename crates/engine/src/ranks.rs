@@ -21,6 +21,9 @@ const GRACE_OF_THREADS: Duration = Duration::from_secs(20);
 /// How long a rank looks for the next plan without pause, and the engine for the replies to it, where
 /// a step is short and waking a thread would be a part of it that is felt.
 const ATTENTION: Duration = Duration::from_millis(4);
+/// Steps that take less are waited for without sleep: whoever has slept finds its memory in no cache, and
+/// that costs more than the processor has to spare in between.
+const NAP: Duration = Duration::from_millis(1);
 /// How long a rank may take to end once nobody needs it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -50,8 +53,8 @@ pub(crate) struct RankGroup {
     waiting: Waiting,
     /// How long the other ranks may go on after one has ended a step: they met in its last sum.
     grace: Duration,
-    /// What the last step took.
-    took: Duration,
+    /// What the last step took that decoded alone, and the last one that read prompts.
+    took: [Duration; 2],
     /// Between the first rank to begin the last step and the last one.
     skew: Duration,
     /// Of the last step: the most that a device waited for its host.
@@ -118,7 +121,7 @@ impl RankGroup {
                 Waiting::Asleep => GRACE_OF_THREADS,
                 Waiting::Awake => GRACE,
             },
-            took: Duration::ZERO,
+            took: [Duration::ZERO; 2],
             skew: Duration::ZERO,
             idle: Duration::ZERO,
         };
@@ -149,6 +152,7 @@ impl RankGroup {
         work: impl FnOnce(),
     ) -> Result<StepOutputs, StepFailure> {
         let plan = Arc::new(plan);
+        let reads = usize::from(!plan.prefill.is_empty());
         let begun = Instant::now();
         for (rank, Rank { plans, .. }) in self.ranks.iter().enumerate() {
             let sent = plans.send(Arc::clone(&plan));
@@ -160,7 +164,7 @@ impl RankGroup {
         let mut timings = Vec::with_capacity(self.ranks.len());
         for done in 0..self.ranks.len() {
             let reply = match &failure {
-                None if done == 0 => self.first_reply(begun),
+                None if done == 0 => self.first_reply(begun, nap(self.took[reads])),
                 None => receive(&self.replies, self.waiting, Some(self.grace)),
                 Some(_) => self.replies.recv_timeout(GRACE),
             };
@@ -185,7 +189,7 @@ impl RankGroup {
                 }
             }
         }
-        self.took = begun.elapsed();
+        self.took[reads] = begun.elapsed();
         let begins = || timings.iter().map(|timing| timing.begun);
         let ends = begins().min().zip(begins().max());
         self.skew = ends.map_or(Duration::ZERO, |(first, last)| last - first);
@@ -210,13 +214,20 @@ impl RankGroup {
         self.idle
     }
 
-    /// The first reply to a step: asleep until shortly before the time that the last one took.
-    fn first_reply(&self, begun: Instant) -> Result<(usize, Reply), RecvTimeoutError> {
+    /// The first reply to a step: asleep for a while first.
+    fn first_reply(
+        &self,
+        begun: Instant,
+        nap: Duration,
+    ) -> Result<(usize, Reply), RecvTimeoutError> {
         if self.waiting == Waiting::Asleep {
             return Ok(self.replies.recv()?);
         }
-        let due = (self.took * 3 / 4).saturating_sub(begun.elapsed());
-        match self.replies.recv_timeout(due) {
+        let nap = nap.saturating_sub(begun.elapsed());
+        if nap.is_zero() {
+            return receive(&self.replies, self.waiting, None);
+        }
+        match self.replies.recv_timeout(nap) {
             Err(RecvTimeoutError::Timeout) => receive(&self.replies, self.waiting, None),
             reply => reply,
         }
@@ -239,6 +250,14 @@ impl RankGroup {
                 tracing::error!("a rank ended by a panic");
             }
         }
+    }
+}
+
+/// How long nobody has to look for the reply to a step that takes as long as the last one like it.
+fn nap(took: Duration) -> Duration {
+    match took < NAP {
+        true => Duration::ZERO,
+        false => took * 3 / 4,
     }
 }
 
@@ -327,6 +346,7 @@ pub(crate) fn panic_text(panic: Box<dyn Any + Send>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::PrefillChunk;
 
     /// A rank without a device, which answers or does not.
     fn rank(index: usize, answers: bool, replies: &SyncSender<(usize, Reply)>) -> Rank {
@@ -348,6 +368,46 @@ mod tests {
     }
 
     #[test]
+    fn short_steps_are_waited_for_awake() {
+        let nap = |micros| super::nap(Duration::from_micros(micros)).as_micros();
+        assert_eq!([0, 340, 999, 1000, 16_000].map(nap), [0, 0, 0, 750, 12_000]);
+    }
+
+    /// A step that decodes alone is not expected to take as long as the prompt before it.
+    #[test]
+    fn steps_of_prompts_and_streams_are_timed_apart() {
+        let (reply, replies) = sync_channel(1);
+        let mut group = RankGroup {
+            ranks: vec![rank(0, true, &reply)],
+            replies,
+            waiting: Waiting::Awake,
+            grace: Duration::from_millis(50),
+            took: [Duration::ZERO; 2],
+            skew: Duration::ZERO,
+            idle: Duration::ZERO,
+        };
+        let reads = StepPlan {
+            prefill: vec![PrefillChunk {
+                slot: 0,
+                past: 0,
+                len: 1,
+                blocks: Vec::new(),
+            }],
+            ..StepPlan::default()
+        };
+        let step = |group: &mut RankGroup, plan: &StepPlan| {
+            let beside = || std::thread::sleep(Duration::from_millis(5));
+            group.step_beside(plan.clone(), beside).map(|_| ()).is_ok()
+        };
+        assert!(step(&mut group, &reads));
+        assert!(group.took[0].is_zero() && group.took[1] >= Duration::from_millis(5));
+        let before = group.took[1];
+        assert!(step(&mut group, &StepPlan::default()));
+        assert!(group.took[0] >= Duration::from_millis(5) && group.took[1] == before);
+        group.stop();
+    }
+
+    #[test]
     fn a_rank_that_stays_away_is_given_up_once_another_has_ended_the_step() {
         for waiting in [Waiting::Asleep, Waiting::Awake] {
             for silent in [None, Some(0), Some(1)] {
@@ -358,7 +418,7 @@ mod tests {
                     replies,
                     waiting,
                     grace: Duration::from_millis(50),
-                    took: Duration::ZERO,
+                    took: [Duration::ZERO; 2],
                     skew: Duration::ZERO,
                     idle: Duration::ZERO,
                 };
