@@ -120,6 +120,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The same, or the word for it: some clients' examples have it so.
+    pub(crate) fn switch(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        match self.peek(name).and_then(Value::as_str) {
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            _ => self.boolean(name),
+        }
+    }
+
     pub(crate) fn string(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
         match self.read(name, || json!({"type": ["string", "null"]})) {
             None => Ok(None),

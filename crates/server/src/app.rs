@@ -11,14 +11,15 @@ use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
+use volley_protocol::responses::ResponsesRequest;
 use volley_protocol::{ApiError, Surface, openapi};
 
-use crate::http::{Failure, authorize, frame};
+use crate::http::{Caller, Failure, authorize, frame};
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::routes::{generate, models, page, service, stored, tokens};
 use crate::served::{FEATURES, ServedModel};
-use crate::store::ResponseStore;
+use crate::store::{Kept, ResponseStore};
 
 /// Seconds after which a client may ask a busy or ending server again.
 pub const RETRY_AFTER_S: u32 = 2;
@@ -71,6 +72,21 @@ impl App {
         Ok(())
     }
 
+    /// Puts the conversation that a request goes on with before it, and gives it back.
+    pub fn go_on(
+        &self,
+        request: &mut ResponsesRequest,
+        caller: &Caller,
+    ) -> Result<Option<Arc<Kept>>, ApiError> {
+        let Some(id) = &request.previous_response_id else {
+            return Ok(None);
+        };
+        let kept = self.responses.get(id, caller.key_name());
+        let kept = kept.ok_or_else(|| ApiError::previous_response_not_found(id))?;
+        request.continue_from(&kept.conversation)?;
+        Ok(Some(kept))
+    }
+
     /// Why a request had better go elsewhere now.
     pub fn not_ready(&self) -> Option<&'static str> {
         if self.draining.load(Ordering::Acquire) {
@@ -110,6 +126,7 @@ pub fn router(app: Arc<App>) -> Router {
         ("/chat/completions", generate::route(Surface::Chat)),
         ("/completions", generate::route(Surface::Completions)),
         ("/responses", generate::route(Surface::Responses)),
+        ("/responses/input_tokens", post(tokens::input_tokens)),
         ("/responses/{id}", kept),
         ("/invocations", post(generate::invocations)),
         ("/messages", generate::route(Surface::Messages)),

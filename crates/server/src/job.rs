@@ -197,13 +197,8 @@ async fn prepare(
 fn read(app: &App, surface: Surface, caller: &Caller, body: &[u8]) -> Result<Ready, ApiError> {
     let mut incoming = surface.read(body, &FEATURES)?;
     let mut previous = None;
-    if let Incoming::Responses(request) = &mut incoming
-        && let Some(id) = &request.previous_response_id
-    {
-        let kept = app.responses.get(id, caller.key_name());
-        let kept = kept.ok_or_else(|| ApiError::previous_response_not_found(id))?;
-        request.continue_from(&kept.conversation)?;
-        previous = Some(kept);
+    if let Incoming::Responses(request) = &mut incoming {
+        previous = app.go_on(request, caller)?;
     }
     let generation = incoming.generation();
     for notice in &generation.notices {

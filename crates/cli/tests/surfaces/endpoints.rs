@@ -138,6 +138,12 @@ fn responses_are_kept_and_gone_on_from() {
     };
     assert_eq!(text(&two), "The Karra basket weighs 400 grams.");
     assert_eq!(two["previous_response_id"], id);
+    let counted = post(&server, "/v1/responses/input_tokens", &next);
+    let tokens = two["usage"]["input_tokens"].clone();
+    assert_eq!(
+        counted,
+        json!({"object": "response.input_tokens", "input_tokens": tokens})
+    );
 
     let events = stream(&server, path, next.clone());
     for (number, (name, data)) in events.iter().enumerate() {
@@ -165,6 +171,8 @@ fn responses_are_kept_and_gone_on_from() {
     assert_eq!(gone.json()["deleted"], true);
     let mut lost = next;
     lost["previous_response_id"] = streamed.into();
+    let count = server.post("/v1/responses/input_tokens", &lost.to_string());
+    assert_eq!(count.status, 404);
     let lost = server.post(path, &lost.to_string());
     assert_eq!(lost.status, 404);
     assert_eq!(lost.json()["error"]["code"], "previous_response_not_found");

@@ -101,6 +101,8 @@ fn read_turn(
                 let mut result = Message::text(Role::Tool, "");
                 let mut other = |block: &Fields, kind: &str| match kind {
                     "document" | "search_result" => read_source(block, kind, notices),
+                    // A tool that a search has found; all tools are in the prompt anyway.
+                    "tool_reference" => Ok(block.required_string("tool_name")?.to_owned()),
                     other => Err(unsupported(block, other)),
                 };
                 read_content_with(block, "content", "\n", &mut result, &mut other)?;

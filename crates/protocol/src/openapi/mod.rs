@@ -14,7 +14,7 @@ use crate::fields::Fields;
 use crate::openai::{ChatResponse, ModelInfo, ModelList, read_chat};
 use crate::recorder::Recorder;
 use crate::request::{Features, IGNORED_FIELDS, UNSUPPORTED_FIELDS};
-use crate::responses::{ResponseObject, read_responses};
+use crate::responses::{InputTokenCount, ResponseObject, read_responses};
 use crate::tokenize::{DetokenizeResponse, TokenizeResponse, read_detokenize, read_tokenize};
 
 /// The document of a server with these features. `version` is the server's.
@@ -69,6 +69,12 @@ impl Document {
         let sample = samples::responses(features);
         self.request("ResponsesRequest", &sample, &[], &responses);
         self.post::<ResponseObject>("/v1/responses", "Answer in items", "ResponsesRequest", true);
+        self.post::<InputTokenCount>(
+            "/v1/responses/input_tokens",
+            "Count the tokens of items",
+            "ResponsesRequest",
+            false,
+        );
 
         let messages = |body: &Fields| read_messages(body, features, true).map(drop);
         let sample = samples::messages(features);

@@ -1,7 +1,7 @@
 //! What the output is held to: `response_format`, vLLM's and llama.cpp's spellings of the same,
 //! and forced calls.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::Features;
 use super::sampling::read_strings;
@@ -94,9 +94,13 @@ pub(crate) fn read_format(
         ("json_schema", Kind::Schema),
         ("regex", Kind::Regex),
         ("ebnf", Kind::Grammar),
-        ("grammar", Kind::EmptyOrGrammar),
+        ("grammar", Kind::Grammar),
     ] {
-        add(name.to_owned(), kind.read(body, name, features)?)?;
+        // Frontends with a field for a rule send it empty, too.
+        let is_rule = matches!(kind, Kind::Regex | Kind::Grammar);
+        if !(is_rule && body.get(name) == Some(&json!(""))) {
+            add(name.to_owned(), kind.read(body, name, features)?)?;
+        }
     }
     if let Some(fields) = body.object("structured_outputs")? {
         for (name, kind) in [
@@ -157,7 +161,7 @@ fn read_typed(format: &Fields, features: &Features) -> Result<Option<Constraint>
                 None => return Err(ApiError::missing(&format.path_of("json_schema"))),
             };
             check_name(fields)?;
-            let strict = fields.boolean("strict")?.unwrap_or(false);
+            let strict = fields.switch("strict")?.unwrap_or(false);
             let schema = fields
                 .get("schema")
                 .ok_or_else(|| ApiError::missing(&fields.path_of("schema")))?;
@@ -214,7 +218,6 @@ enum Kind {
     Regex,
     Choice,
     Grammar,
-    EmptyOrGrammar,
     /// A switch that can only be on.
     Object,
 }
@@ -227,7 +230,7 @@ impl Kind {
         features: &Features,
     ) -> Result<Option<Constraint>, ApiError> {
         let path = fields.path_of(name);
-        if !features.constraints && !matches!(self, Self::EmptyOrGrammar) {
+        if !features.constraints {
             // Whatever it holds: there is no need to judge what cannot be served.
             return Ok(fields.get(name).map(|_| Constraint::JsonObject));
         }
@@ -242,11 +245,6 @@ impl Kind {
             }
             Self::Regex => Ok(rule(fields, name)?.map(Constraint::Regex)),
             Self::Grammar => Ok(rule(fields, name)?.map(Constraint::Grammar)),
-            Self::EmptyOrGrammar => match fields.get(name).and_then(Value::as_str) {
-                Some("") => Ok(None),
-                _ if !features.constraints => Ok(fields.get(name).map(|_| Constraint::JsonObject)),
-                _ => Self::Grammar.read(fields, name, features),
-            },
             Self::Choice => {
                 let Some(choices) = read_strings(fields, name, MAX_CHOICES)? else {
                     return Ok(None);

@@ -121,7 +121,7 @@ pub(crate) fn read_schema(
             return Err(ApiError::wrong_type(&path, expected, other));
         }
     };
-    let strict = function.boolean("strict")? == Some(true);
+    let strict = function.switch("strict")? == Some(true);
     if strict && !features.forced_calls {
         notices.push(format!("{path}: strict is not enforced"));
     }

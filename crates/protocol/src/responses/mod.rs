@@ -6,8 +6,8 @@ mod request;
 mod stream;
 
 pub use object::{
-    ContentPart, IncompleteDetails, InputTokensDetails, OutputItem, OutputTokensDetails,
-    ReasoningText, ResponseError, ResponseObject, ResponseUsage, Status,
+    ContentPart, IncompleteDetails, InputTokenCount, InputTokensDetails, OutputItem,
+    OutputTokensDetails, ReasoningText, ResponseError, ResponseObject, ResponseUsage, Status,
 };
 pub use request::{ResponsesRequest, StoredResponse};
 

@@ -157,6 +157,25 @@ impl ContentPart {
     }
 }
 
+/// Body of `/v1/responses/input_tokens`.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct InputTokenCount {
+    /// `response.input_tokens`.
+    pub object: &'static str,
+    /// Tokens of the rendered prompt.
+    pub input_tokens: usize,
+}
+
+impl InputTokenCount {
+    /// A count.
+    pub fn new(input_tokens: usize) -> Self {
+        Self {
+            object: "response.input_tokens",
+            input_tokens,
+        }
+    }
+}
+
 /// Token counts of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ResponseUsage {

@@ -54,6 +54,9 @@ fn documents_of_text_are_text() {
         "content": [{"type": "text", "text": "Today."}]});
     let result = json!({"type": "tool_result", "tool_use_id": "toolu_1",
         "content": [{"type": "text", "text": "Found:"}, found, plain]});
+    let tool = json!({"type": "tool_result", "tool_use_id": "toolu_2",
+        "content": [{"type": "tool_reference", "tool_name": "Bash"}]});
+    assert_eq!(read(json!([tool])).0, ["Bash"]);
     let (contents, _) = read(json!([result, found, {"type": "text", "text": "Well?"}]));
     assert_eq!(
         contents,

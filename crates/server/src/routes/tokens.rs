@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use volley_protocol::ApiError;
 use volley_protocol::anthropic::{MessagesRequest, TokenCount};
+use volley_protocol::responses::{InputTokenCount, ResponsesRequest};
 use volley_protocol::template::RenderOptions;
 use volley_protocol::tokenize::{
     DetokenizeRequest, DetokenizeResponse, TokenizeInput, TokenizeRequest, TokenizeResponse,
@@ -16,7 +18,7 @@ use volley_protocol::tokenize::{
 
 use crate::app::App;
 use crate::body::read_json;
-use crate::http::{Failure, json};
+use crate::http::{Caller, Failure, json};
 use crate::served::FEATURES;
 
 /// Longest text to tokenize, in bytes.
@@ -32,6 +34,23 @@ pub async fn count(State(app): State<Arc<App>>, request: Request) -> Result<Resp
         Ok(TokenCount {
             input_tokens: tokens.len(),
         })
+    })
+    .await
+}
+
+/// `POST /v1/responses/input_tokens`.
+pub async fn input_tokens(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Failure> {
+    answer(app, request, move |app, body| {
+        let mut request = ResponsesRequest::from_json(body, &FEATURES)?;
+        app.go_on(&mut request, &caller)?;
+        let generation = &request.generation;
+        let options = app.model.render_options(generation);
+        let tokens = app.model.chat_tokens(generation, options)?;
+        Ok(InputTokenCount::new(tokens.len()))
     })
     .await
 }

@@ -97,6 +97,23 @@ fn b63_degenerate_switches() {
     refused(chat(two), "guided_regex");
 }
 
+/// Frontends with a field for a rule send it empty, too.
+#[test]
+fn an_empty_rule_is_none() {
+    for name in ["guided_regex", "guided_grammar", "regex", "ebnf", "grammar"] {
+        let body = json!({"messages": [{"role": "user", "content": "Hi"}], name: ""});
+        let request = chat(body).unwrap();
+        assert_eq!(
+            (request.constraint, request.notices),
+            (None, vec![]),
+            "{name}"
+        );
+    }
+    let typed = json!({"messages": [{"role": "user", "content": "Hi"}],
+        "response_format": {"type": "regex", "pattern": ""}});
+    refused(chat(typed), "response_format.pattern");
+}
+
 /// Each surface has spellings of its own, and no two formats at once.
 #[test]
 fn formats_beside_those_of_chats() {
@@ -152,6 +169,13 @@ fn constraints_in_every_spelling() {
         (
             format(
                 json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": true}}),
+            ),
+            of(true),
+        ),
+        // As LM Studio's examples have it.
+        (
+            format(
+                json!({"type": "json_schema", "json_schema": {"schema": schema, "strict": "true"}}),
             ),
             of(true),
         ),
