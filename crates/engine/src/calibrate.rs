@@ -52,9 +52,10 @@ pub(crate) fn calibrate(
             _ => (side_by_side(drafts), FEW_ROUNDS, SHORT),
         };
         // Every step may be accepted whole.
-        let once: usize = steps.iter().map(|step| step.rows).sum();
-        let again = steps.iter().map(|step| step.rows).max().unwrap_or(0);
-        let most_tokens = prompt + once + again + layout.scheduler.draft_rows;
+        let once: usize = steps.iter().map(Timed::most_tokens).sum();
+        let again = steps.iter().map(Timed::most_tokens).max().unwrap_or(0);
+        let most_rows = steps.iter().map(|step| step.rows).max().unwrap_or(0);
+        let most_tokens = prompt + once + again + most_rows + layout.scheduler.draft_rows;
         let blocks = most_tokens.div_ceil(block_size);
         let fits = texts * blocks <= layout.target.blocks
             && texts * prompt <= layout.target.max_rows
@@ -86,19 +87,30 @@ fn alone(drafts: DraftLimits) -> Vec<Timed> {
     rows.dedup();
     let mut steps: Vec<Timed> = rows.into_iter().map(given).collect();
     steps.extend(drafted(drafts));
-    if drafts.block_drafts > 0 && drafts.tree_budget >= block {
-        let shape = TreeShape {
-            budget: drafts.tree_budget,
-            depth: block - 1,
-            seeded: drafts.seeded,
-        };
-        steps.push(Timed {
+    if drafts.block_drafts > 0 {
+        let budgets = BUDGETS.into_iter();
+        let offered = budgets.filter(|&budget| (block..=drafts.tree_budget).contains(&budget));
+        steps.extend(offered.map(|budget| Timed {
             kind: StepKind::Tree,
-            rows: 1 + shape.budget,
-            draft: DraftPlan::Tree(shape),
-        });
+            rows: 1 + budget,
+            draft: DraftPlan::Tree(TreeShape {
+                budget,
+                depth: block - 1,
+                seeded: drafts.seeded,
+            }),
+        }));
     }
     steps
+}
+
+impl Timed {
+    /// Tokens of a step that is accepted whole.
+    fn most_tokens(&self) -> usize {
+        match &self.draft {
+            DraftPlan::Tree(shape) => 1 + shape.depth,
+            draft => 1 + draft.most_drafts(),
+        }
+    }
 }
 
 /// No drafts, and a model's.

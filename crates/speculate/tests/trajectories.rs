@@ -128,7 +128,8 @@ impl Machine {
         let mut policy = Policy::default();
         let rows = LOOKUPS.into_iter().chain(BUDGETS).map(|drafts| 1 + drafts);
         let plain = rows.chain([1]).map(|rows| (StepKind::Plain, rows));
-        for (kind, rows) in plain.chain([(StepKind::Block, 16), (StepKind::Tree, 64)]) {
+        let trees = BUDGETS.map(|budget| (StepKind::Tree, 1 + budget));
+        for (kind, rows) in plain.chain([(StepKind::Block, 16)]).chain(trees) {
             let mut times: Vec<f64> = (0..5).map(|_| self.ms(kind, rows) * noise.next()).collect();
             times.sort_by(f64::total_cmp);
             policy.costs.calibrate(kind, 1, rows, times[2]);

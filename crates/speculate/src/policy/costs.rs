@@ -16,7 +16,7 @@ pub struct Costs {
     verify: Curve,
     /// Milliseconds of DFlash blocks, by sequences.
     block: Curve,
-    /// What making trees of them takes besides, by sequences.
+    /// What a tree of one takes besides, by its rows: to make it, and what verifying it takes more than copies.
     tree: Curve,
     /// Milliseconds of one draft of the MTP head, by sequences.
     head: Curve,
@@ -73,10 +73,12 @@ impl Costs {
         match kind {
             StepKind::Plain => self.verify.set(rows, ms),
             StepKind::Block => self.block.set(sequences, beyond),
+            // Of several only what the rows take is known to grow.
+            StepKind::Tree if sequences > 1 => {}
             StepKind::Tree => {
-                let block = self.drafting(&self.block, sequences, BLOCK);
-                let making = (beyond - block.unwrap_or(0.0)).max(0.0);
-                self.tree.set(sequences, making);
+                let known = [self.verify.at(rows), self.block.at(1)];
+                let known: f64 = known.into_iter().flatten().sum();
+                self.tree.set(rows, ms - known);
             }
             StepKind::Mtp(0) => {}
             StepKind::Mtp(drafts) => self.head.set(sequences, beyond / drafts as f64),
@@ -120,7 +122,10 @@ impl Costs {
         let draft = match kind {
             StepKind::Plain => 0.0,
             StepKind::Block => block(),
-            StepKind::Tree => block() + self.drafting(&self.tree, sequences, BLOCK).unwrap_or(0.0),
+            StepKind::Tree => {
+                let besides = self.tree.at(rows / sequences.max(1)).unwrap_or(0.0);
+                block() + besides * self.grown(BLOCK, 1, sequences)
+            }
             StepKind::Mtp(drafts) => {
                 let head = self.drafting(&self.head, sequences, 1);
                 let head = head.unwrap_or_else(|| tenth() * self.grown(1, 1, sequences));
@@ -221,7 +226,14 @@ mod tests {
         costs.calibrate(StepKind::Tree, 1, 16, 15.0);
         near(&costs, StepKind::Tree, 16, 15.0);
         near(&costs, StepKind::Block, 16, 14.0);
+        // Each size as it was timed, whatever copies of as many rows took.
+        costs.calibrate(StepKind::Plain, 1, 32, 20.0);
+        costs.calibrate(StepKind::Tree, 1, 32, 17.0);
+        near(&costs, StepKind::Tree, 32, 17.0);
+        near(&costs, StepKind::Tree, 24, 16.0);
+        near(&costs, StepKind::Tree, 16, 15.0);
         // Two blocks are dearer than one as 32 rows are than 16.
+        costs.calibrate(StepKind::Plain, 1, 32, 14.0);
         let two = costs.step_ms(StepKind::Block, 2, 32);
         let rows_32 = costs.step_ms(StepKind::Plain, 1, 32);
         assert!((two - (rows_32 + 2.0 * rows_32 / 12.0)).abs() < 1e-9);
