@@ -118,6 +118,15 @@ impl Incoming {
         }
     }
 
+    /// Has the last chunk of a stream tell the usage, where the surface leaves that to the request.
+    pub fn tell_usage(&mut self) {
+        match self {
+            Self::Chat(generation) => generation.stream_options.include_usage = true,
+            Self::Completions(request) => request.generation.stream_options.include_usage = true,
+            Self::Responses(_) | Self::Messages(_) => {}
+        }
+    }
+
     /// The writer of the response, streamed or not.
     pub fn reply(&self, meta: ResponseMeta) -> Reply {
         let choices = self.generation().choices();

@@ -196,6 +196,9 @@ async fn prepare(
 
 fn read(app: &App, surface: Surface, caller: &Caller, body: &[u8]) -> Result<Ready, ApiError> {
     let mut incoming = surface.read(body, &FEATURES)?;
+    if app.options.force_usage {
+        incoming.tell_usage();
+    }
     let mut previous = None;
     if let Incoming::Responses(request) = &mut incoming {
         previous = app.go_on(request, caller)?;

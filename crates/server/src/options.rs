@@ -18,6 +18,8 @@ pub struct ServerOptions {
     pub max_per_key: Option<usize>,
     /// `/metrics` and `/load` need no key.
     pub open_metrics: bool,
+    /// Streams tell their usage whether asked to or not.
+    pub force_usage: bool,
     /// Body of `/tokenizer_info`; that path is not there without.
     pub tokenizer_info: Option<String>,
     /// Web pages of these origins may ask; an entry `*` stands for all.
@@ -54,6 +56,7 @@ impl Default for ServerOptions {
             keys: Keys::default(),
             max_per_key: None,
             open_metrics: false,
+            force_usage: false,
             tokenizer_info: None,
             allowed_origins: Vec::new(),
             max_waiting: 256,

@@ -1,6 +1,7 @@
 //! The command line: commands and spelling. Each command keeps its flags next to what it does.
 //! Flags follow vLLM where it has one.
 
+mod dotted;
 mod model;
 mod sampling;
 pub mod values;
@@ -55,9 +56,9 @@ pub fn parse() -> Cli {
     Cli::parse_from(normalize(std::env::args_os()))
 }
 
-/// Adds the default command, and writes vLLM's spellings (`-tp`, `-O3`, underscores) as ours.
+/// Adds the default command, and writes vLLM's spellings (`-tp`, `-O3`, underscores, keys of JSON) as ours.
 fn normalize(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut args: Vec<OsString> = args.into_iter().collect();
+    let mut args = dotted::gather(args);
     let is_command = args.get(1).is_some_and(|first| {
         let top_level = ["-h", "--help", "-V", "--version"];
         !first.to_string_lossy().starts_with('-') || top_level.iter().any(|flag| first == flag)
@@ -80,6 +81,9 @@ fn spell(arg: OsString) -> OsString {
         "-tp" => "--tensor-parallel-size".into(),
         "-pp" => "--pipeline-parallel-size".into(),
         "-dp" => "--data-parallel-size".into(),
+        "-dcp" => "--decode-context-parallel-size".into(),
+        "-pcp" => "--prefill-context-parallel-size".into(),
+        "-ac" => "--attention-config".into(),
         "-cc" => "--compilation-config".into(),
         "-O0" | "-O1" | "-O2" | "-O3" => {
             return format!("--compilation-config={}", &flag[2..]).into();
@@ -173,6 +177,24 @@ mod tests {
         assert_eq!(named.model.model, "demo");
         assert_eq!(named.chosen().model, "DIR");
         assert_eq!(serve("volley serve DIR").chosen().model, "DIR");
+    }
+
+    #[test]
+    fn flags_with_keys_are_json() {
+        let args = serve(
+            "volley serve DIR --speculative-config.method dflash --speculative_config.model DIR2 \
+             -cc.mode=3 --speculative-config.num_speculative_tokens 15 \
+             --default-chat-template-kwargs.enable_thinking false -dcp 1 --nnodes 1 --node-rank 0",
+        );
+        let config = args.model.speculative_config.unwrap();
+        let expected = r#"{"method":"dflash","model":"DIR2","num_speculative_tokens":15}"#;
+        assert_eq!(config, expected);
+        let ignored = args.ignored.given();
+        assert!(
+            ignored.contains(&"--compilation-config".to_owned()),
+            "{ignored:?}"
+        );
+        assert!(args.default_chat_template_kwargs.is_some());
     }
 
     #[test]

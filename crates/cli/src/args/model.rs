@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use volley_speculate::Method;
 
-use super::values::{Seed, count, positive, seed, share};
+use super::values::{Seed, length, positive, seed, share};
 
 /// Which model runs and how it drafts.
 #[derive(Args, Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct ModelArgs {
     pub gpu_memory_utilization: f64,
     /// Longest sequence, prompt and output together, in tokens [default: the model's own limit,
     /// at most 32768].
-    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    #[arg(long, value_name = "TOKENS", value_parser = length, allow_negative_numbers = true)]
     pub max_model_len: Option<usize>,
     /// Speculative decoding: short form of --speculative-config.
     #[arg(long, value_name = "METHOD", conflicts_with = "speculative_config",

@@ -38,6 +38,17 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A number of tokens of a sequence.
+pub fn length(text: &str) -> Result<usize, String> {
+    match text {
+        "auto" | "-1" => Err(
+            "must be a number of tokens; `volley plan` tells how many sequences of a length fit"
+                .into(),
+        ),
+        number => count(number),
+    }
+}
+
 /// A seed; none is a random one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub Option<u64>);
@@ -116,6 +127,10 @@ mod tests {
             "", "0", "-1", "k", "0k", "1e300k", "NaNk", "2kk", "4 K", "auto",
         ] {
             assert!(count(text).is_err(), "{text}");
+        }
+        assert_eq!(length("32K"), count("32K"));
+        for text in ["auto", "-1"] {
+            assert!(length(text).unwrap_err().contains("volley plan"));
         }
     }
 

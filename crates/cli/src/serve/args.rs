@@ -72,6 +72,9 @@ pub struct ServeArgs {
     /// {"enable_thinking": false}.
     #[arg(long, value_name = "JSON", value_parser = TemplateArguments::from_json)]
     pub default_chat_template_kwargs: Option<TemplateArguments>,
+    /// The last chunk of every stream of chats and completions tells the usage, asked for or not.
+    #[arg(long)]
+    pub enable_force_include_usage: bool,
     /// /tokenizer_info gives the model's tokenizer_config.json and its chat template.
     #[arg(long)]
     pub enable_tokenizer_info_endpoint: bool,

@@ -85,6 +85,7 @@ impl HttpArgs {
             max_per_key: self.max_concurrent_per_key,
             open_metrics: self.open_metrics,
             tokenizer_info: None,
+            force_usage: false,
             allowed_origins: self.origins()?,
             max_waiting,
             max_body_bytes: self.max_body_bytes,

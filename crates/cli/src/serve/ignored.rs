@@ -17,282 +17,362 @@ use Takes::{Anything, Many, Nothing, OneOf};
 
 const HEADING: &str = "Accepted for vLLM's sake, without effect";
 
-/// Name, what stands behind it, and why it has no effect.
+/// Why they have no effect, what stands behind them, and their names.
 const FLAGS: &[(&str, Takes, &str)] = &[
     (
-        "enable-auto-tool-choice",
-        Nothing,
         "Tool calls are always parsed",
+        Nothing,
+        "enable-auto-tool-choice",
     ),
     (
-        "exclude-tools-when-tool-choice-none",
-        Nothing,
         "They are always left out",
-    ),
-    ("enable-reasoning", Nothing, "Thoughts are always split off"),
-    (
-        "language-model-only",
         Nothing,
+        "exclude-tools-when-tool-choice-none",
+    ),
+    ("Thoughts are always split off", Nothing, "enable-reasoning"),
+    (
         "The vision tower is never loaded",
-    ),
-    ("limit-mm-per-prompt", Anything, "There is no vision tower"),
-    ("mm-encoder-tp-mode", Anything, "There is no vision tower"),
-    (
-        "mm-processor-cache-gb",
-        Anything,
-        "There is no vision tower",
-    ),
-    (
-        "mm-processor-cache-type",
-        Anything,
-        "There is no vision tower",
-    ),
-    ("skip-mm-profiling", Nothing, "There is no vision tower"),
-    (
-        "trust-remote-code",
         Nothing,
+        "language-model-only",
+    ),
+    (
+        "There is no vision tower",
+        Anything,
+        "limit-mm-per-prompt mm-encoder-tp-mode mm-processor-cache-gb mm-processor-cache-type \
+         mm-encoder-attn-backend video-pruning-rate allowed-local-media-path \
+         ec-transfer-config",
+    ),
+    (
+        "There is no vision tower",
+        Nothing,
+        "skip-mm-profiling interleave-mm-strings disable-chunked-mm-input",
+    ),
+    ("There is no vision tower", Many, "allowed-media-domains"),
+    (
         "No code of a checkpoint is run",
+        Nothing,
+        "trust-remote-code no-trust-remote-code",
     ),
-    ("download-dir", Anything, "Nothing is downloaded"),
-    ("revision", Anything, "Nothing is downloaded"),
-    ("code-revision", Anything, "Nothing is downloaded"),
-    ("tokenizer-revision", Anything, "Nothing is downloaded"),
-    ("hf-token", Anything, "Nothing is downloaded"),
-    ("ignore-patterns", Many, "Nothing is downloaded"),
-    ("use-tqdm-on-load", Nothing, "Loading takes seconds"),
-    ("no-use-tqdm-on-load", Nothing, "Loading takes seconds"),
     (
-        "max-parallel-loading-workers",
+        "Nothing is downloaded",
         Anything,
+        "download-dir revision code-revision tokenizer-revision hf-token",
+    ),
+    ("Nothing is downloaded", Many, "ignore-patterns"),
+    (
+        "Loading takes seconds",
+        Nothing,
+        "use-tqdm-on-load no-use-tqdm-on-load",
+    ),
+    (
         "Every rank loads by itself",
-    ),
-    (
-        "model-loader-extra-config",
         Anything,
-        "Every rank loads by itself",
+        "max-parallel-loading-workers model-loader-extra-config",
     ),
-    ("allow-credentials", Nothing, "Keys are no cookies"),
+    ("Keys are no cookies", Nothing, "allow-credentials"),
     (
-        "allowed-methods",
-        Anything,
         "Pages of --allowed-origins may use all that there are",
+        Anything,
+        "allowed-methods",
     ),
     (
-        "allowed-headers",
-        Anything,
         "Pages of --allowed-origins may send any",
+        Anything,
+        "allowed-headers",
     ),
     (
-        "tokenizer-mode",
-        OneOf(&["auto", "hf"]),
         "The tokenizer is the model's own",
+        OneOf(&["auto", "hf"]),
+        "tokenizer-mode",
     ),
-    ("runner", OneOf(&["auto", "generate"]), "Models generate"),
-    ("task", OneOf(&["auto", "generate"]), "Models generate"),
     (
-        "dtype",
-        OneOf(&["auto", "bfloat16", "float16", "half", "float32", "float"]),
+        "Models generate",
+        OneOf(&["auto", "generate"]),
+        "runner task",
+    ),
+    ("Models generate", OneOf(&["auto", "none"]), "convert"),
+    (
         "The device decides",
+        OneOf(&["auto", "bfloat16", "float16", "half", "float32", "float"]),
+        "dtype",
     ),
+    ("The device decides", Anything, "block-size"),
     (
-        "kv-cache-dtype",
-        OneOf(&["auto", "bfloat16"]),
         "The cache has the type of the activations",
+        OneOf(&["auto", "bfloat16"]),
+        "kv-cache-dtype",
     ),
     (
-        "mamba-cache-dtype",
-        OneOf(&["auto", "float32"]),
-        "States are in f32",
-    ),
-    (
-        "mamba-ssm-cache-dtype",
-        OneOf(&["auto", "float32"]),
-        "States are in f32",
-    ),
-    (
-        "mamba-block-size",
-        Anything,
-        "States are kept where texts part",
-    ),
-    (
-        "mamba-cache-mode",
-        Anything,
-        "States are kept where texts part",
-    ),
-    (
-        "disable-hybrid-kv-cache-manager",
+        "The cache has the type of the activations",
         Nothing,
+        "calculate-kv-scales",
+    ),
+    (
+        "The cache has the type of the activations",
+        Many,
+        "kv-cache-dtype-skip-layers",
+    ),
+    (
+        "States are in f32",
+        OneOf(&["auto", "float32"]),
+        "mamba-cache-dtype mamba-ssm-cache-dtype",
+    ),
+    (
+        "States are in f32",
+        Nothing,
+        "enable-mamba-cache-stochastic-rounding",
+    ),
+    (
+        "States are kept where texts part",
+        Anything,
+        "mamba-block-size mamba-cache-mode",
+    ),
+    (
         "There is one cache for all layers",
+        Nothing,
+        "disable-hybrid-kv-cache-manager no-disable-hybrid-kv-cache-manager \
+         kv-sharing-fast-prefill",
     ),
-    ("block-size", Anything, "The device decides"),
     (
-        "prefix-caching-hash-algo",
-        Anything,
         "Prefixes are compared token by token",
+        Anything,
+        "prefix-caching-hash-algo",
     ),
     (
-        "swap-space",
-        Anything,
         "What is preempted is computed again",
-    ),
-    (
-        "enable-chunked-prefill",
-        Nothing,
-        "Prompts are always read in chunks",
-    ),
-    (
-        "no-enable-chunked-prefill",
-        Nothing,
-        "Prompts are always read in chunks",
-    ),
-    ("max-num-partial-prefills", Anything, "Prompts share steps"),
-    ("max-long-partial-prefills", Anything, "Prompts share steps"),
-    (
-        "long-prefill-token-threshold",
         Anything,
+        "swap-space",
+    ),
+    (
+        "Prompts are always read in chunks",
+        Nothing,
+        "enable-chunked-prefill no-enable-chunked-prefill",
+    ),
+    (
         "Prompts share steps",
+        Anything,
+        "max-num-partial-prefills max-long-partial-prefills long-prefill-token-threshold",
     ),
     (
-        "scheduling-policy",
-        OneOf(&["fcfs", "priority"]),
         "Requests go by arrival and priority",
+        OneOf(&["fcfs", "priority"]),
+        "scheduling-policy",
     ),
     (
-        "async-scheduling",
-        Nothing,
         "The engine plans while the GPU computes",
-    ),
-    (
-        "no-async-scheduling",
         Nothing,
-        "The engine plans while the GPU computes",
+        "async-scheduling no-async-scheduling",
     ),
     (
-        "num-scheduler-steps",
-        Anything,
         "The engine plans every step",
+        Anything,
+        "num-scheduler-steps",
     ),
-    ("stream-interval", Anything, "Text goes out step by step"),
+    ("Text goes out step by step", Anything, "stream-interval"),
     (
-        "enforce-eager",
-        Nothing,
         "Steps on GPUs are recorded all the same",
-    ),
-    (
-        "compilation-config",
-        Anything,
-        "Nothing is compiled at the start",
-    ),
-    (
-        "optimization-level",
-        Anything,
-        "Nothing is compiled at the start",
-    ),
-    (
-        "cuda-graph-sizes",
-        Many,
-        "The engine chooses what to record",
-    ),
-    (
-        "cudagraph-capture-sizes",
-        Many,
-        "The engine chooses what to record",
-    ),
-    (
-        "max-cudagraph-capture-size",
-        Anything,
-        "The engine chooses what to record",
-    ),
-    (
-        "max-seq-len-to-capture",
-        Anything,
-        "The engine chooses what to record",
-    ),
-    ("attention-backend", Anything, "There is one"),
-    ("disable-cascade-attn", Nothing, "There is none"),
-    (
-        "disable-custom-all-reduce",
         Nothing,
+        "enforce-eager no-enforce-eager",
+    ),
+    (
+        "Nothing is compiled at the start",
+        Anything,
+        "compilation-config optimization-level",
+    ),
+    (
+        "The engine chooses what to record",
+        Many,
+        "cuda-graph-sizes cudagraph-capture-sizes",
+    ),
+    (
+        "The engine chooses what to record",
+        Anything,
+        "max-cudagraph-capture-size max-seq-len-to-capture",
+    ),
+    (
+        "There is one",
+        Anything,
+        "attention-backend gdn-prefill-backend attention-config linear-backend kernel-config \
+         ir-op-priority performance-mode",
+    ),
+    ("There is one", OneOf(&["auto", "vllm"]), "model-impl"),
+    ("There is none", Nothing, "disable-cascade-attn"),
+    (
         "The way of sums is measured at the start",
+        Nothing,
+        "disable-custom-all-reduce no-disable-custom-all-reduce",
     ),
     (
-        "distributed-executor-backend",
-        Anything,
         "Ranks are threads",
+        Anything,
+        "distributed-executor-backend",
     ),
+    ("Ranks are threads", OneOf(&["auto"]), "worker-cls"),
     (
-        "pipeline-parallel-size",
-        OneOf(&["1"]),
         "Layers are not spread over GPUs",
+        OneOf(&["1"]),
+        "pipeline-parallel-size",
     ),
-    ("data-parallel-size", OneOf(&["1"]), "One engine serves"),
-    ("enable-expert-parallel", Nothing, "Models are dense"),
-    ("api-server-count", Anything, "One process serves"),
     (
-        "disable-frontend-multiprocessing",
+        "One engine serves",
+        OneOf(&["1"]),
+        "data-parallel-size data-parallel-size-local decode-context-parallel-size \
+         prefill-context-parallel-size nnodes",
+    ),
+    ("One engine serves", OneOf(&["0"]), "node-rank"),
+    (
+        "One engine serves",
+        Anything,
+        "data-parallel-address data-parallel-rpc-port data-parallel-backend master-addr \
+         master-port",
+    ),
+    (
+        "Models are dense",
         Nothing,
+        "enable-expert-parallel no-enable-expert-parallel enable-eplb",
+    ),
+    (
+        "Models are dense",
+        Anything,
+        "moe-backend all2all-backend expert-placement-strategy",
+    ),
+    (
         "One process serves",
-    ),
-    (
-        "guided-decoding-backend",
         Anything,
-        "Formats are held by llguidance",
+        "api-server-count renderer-num-workers",
     ),
     (
-        "structured-outputs-config",
+        "One process serves",
+        Nothing,
+        "disable-frontend-multiprocessing",
+    ),
+    (
+        "Formats are held by llguidance",
         Anything,
-        "Formats are held by llguidance",
+        "guided-decoding-backend structured-outputs-config",
     ),
-    ("max-logprobs", Anything, "There are up to 20"),
+    ("There are up to 20", Anything, "max-logprobs"),
     (
-        "logprobs-mode",
-        OneOf(&["raw_logprobs"]),
         "They are those of the model itself",
+        OneOf(&["raw_logprobs"]),
+        "logprobs-mode",
     ),
     (
-        "enable-prompt-tokens-details",
-        Nothing,
         "They are always told",
-    ),
-    ("enable-request-id-headers", Nothing, "They are always sent"),
-    (
-        "enable-server-load-tracking",
         Nothing,
+        "enable-prompt-tokens-details",
+    ),
+    ("They are always sent", Nothing, "enable-request-id-headers"),
+    (
         "/load always tells it",
+        Nothing,
+        "enable-server-load-tracking",
     ),
     (
-        "chat-template-content-format",
-        Anything,
         "Both forms of content are read",
-    ),
-    (
-        "response-role",
-        OneOf(&["assistant"]),
-        "Answers are the assistant's",
-    ),
-    ("enable-log-requests", Nothing, "Prompts are never logged"),
-    (
-        "no-enable-log-requests",
-        Nothing,
-        "Prompts are never logged",
-    ),
-    ("disable-log-requests", Nothing, "Prompts are never logged"),
-    ("max-log-len", Anything, "Prompts are never logged"),
-    (
-        "disable-log-stats",
-        Nothing,
-        "There are no periodic statistics",
-    ),
-    ("uvicorn-log-level", Anything, "See --log-level"),
-    ("disable-uvicorn-access-log", Nothing, "See --log-level"),
-    (
-        "disable-access-log-for-endpoints",
         Anything,
-        "See --log-level",
+        "chat-template-content-format",
     ),
-    ("disable-fastapi-docs", Nothing, "There are none"),
-    ("enable-offline-docs", Nothing, "There are none"),
+    (
+        "Answers are the assistant's",
+        OneOf(&["assistant"]),
+        "response-role",
+    ),
+    (
+        "Prompts are never logged",
+        Nothing,
+        "enable-log-requests no-enable-log-requests disable-log-requests",
+    ),
+    ("Prompts are never logged", Anything, "max-log-len"),
+    (
+        "There are no periodic statistics",
+        Nothing,
+        "disable-log-stats aggregate-engine-logging",
+    ),
+    (
+        "See --log-level",
+        Anything,
+        "uvicorn-log-level disable-access-log-for-endpoints log-config-file",
+    ),
+    (
+        "See --log-level",
+        Nothing,
+        "disable-uvicorn-access-log disable-uvicorn-metrics-access-log",
+    ),
+    (
+        "There are none",
+        Nothing,
+        "disable-fastapi-docs enable-offline-docs",
+    ),
+    (
+        "The config is the model's own",
+        OneOf(&["auto", "hf"]),
+        "config-format",
+    ),
+    (
+        "There is nothing to tune",
+        Nothing,
+        "enable-flashinfer-autotune no-enable-flashinfer-autotune",
+    ),
+    (
+        "Answers are never logged",
+        Nothing,
+        "enable-log-outputs enable-log-deltas",
+    ),
+    (
+        "Files are mapped",
+        Anything,
+        "safetensors-load-strategy pt-load-map-location",
+    ),
+    ("The system places threads", Nothing, "numa-bind"),
+    (
+        "Heads have 100 lines and 64 KiB at most",
+        Anything,
+        "h11-max-incomplete-event-size h11-max-header-count",
+    ),
+    (
+        "/metrics has what there is",
+        Nothing,
+        "enable-mfu-metrics kv-cache-metrics cudagraph-metrics",
+    ),
+    (
+        "/metrics has what there is",
+        Anything,
+        "show-hidden-metrics-for-version kv-cache-metrics-sample",
+    ),
+    (
+        "No environment variables are read",
+        Nothing,
+        "fail-on-environ-validation",
+    ),
+    (
+        "Thoughts have the family's tags",
+        Anything,
+        "reasoning-config",
+    ),
+    (
+        "Targets have no sliding window",
+        Nothing,
+        "disable-sliding-window",
+    ),
+    ("Nothing is profiled", Anything, "profiler-config"),
+    (
+        "Nothing is profiled",
+        Nothing,
+        "enable-layerwise-nvtx-tracing ray-workers-use-nsight",
+    ),
+    (
+        "All weights are on the device",
+        OneOf(&["0"]),
+        "cpu-offload-gb",
+    ),
 ];
+
+/// Each flag with what stands behind it and why it has no effect.
+fn flags() -> impl Iterator<Item = (&'static str, Takes, &'static str)> {
+    let groups = FLAGS.iter();
+    groups.flat_map(|&(why, takes, names)| names.split(' ').map(move |name| (name, takes, why)))
+}
 
 /// Flags of vLLM that change nothing here. They are accepted so that its command lines work.
 #[derive(Clone, Debug, Default)]
@@ -309,7 +389,7 @@ impl IgnoredArgs {
 
 impl Args for IgnoredArgs {
     fn augment_args(command: Command) -> Command {
-        command.args(FLAGS.iter().map(|&(name, takes, why)| {
+        command.args(flags().map(|(name, takes, why)| {
             let flag = Arg::new(name).long(name).help(why).help_heading(HEADING);
             let flag = flag.hide_short_help(true);
             match takes {
@@ -328,7 +408,7 @@ impl Args for IgnoredArgs {
 
 impl FromArgMatches for IgnoredArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let names = FLAGS.iter().map(|(name, ..)| *name);
+        let names = flags().map(|(name, ..)| name);
         let given =
             names.filter(|name| matches.value_source(name) == Some(ValueSource::CommandLine));
         Ok(Self {

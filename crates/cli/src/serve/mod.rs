@@ -65,6 +65,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     if let Some(arguments) = &args.default_chat_template_kwargs {
         loaded.model.template_arguments = arguments.clone();
     }
+    options.force_usage = args.enable_force_include_usage;
     if args.enable_tokenizer_info_endpoint {
         options.tokenizer_info = Some(texts::tokenizer_info(&args.chosen())?);
     }

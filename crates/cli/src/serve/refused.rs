@@ -10,6 +10,7 @@ const ONE_ENGINE: &str = "one engine on one machine serves; see --tensor-paralle
 const CACHE: &str = "what models leave of --gpu-memory-utilization holds keys and values";
 const POSITIONS: &str = "the model's config.json decides, and can be edited";
 const PLUGINS: &str = "no code is loaded";
+const TRACES: &str = "there are no traces; see /metrics and --log-level debug";
 
 /// Name and reason.
 const FLAGS: &[(&str, &str)] = &[
@@ -21,9 +22,17 @@ const FLAGS: &[(&str, &str)] = &[
     ("lora-modules", ADAPTERS),
     ("max-loras", ADAPTERS),
     ("max-lora-rank", ADAPTERS),
+    ("max-cpu-loras", ADAPTERS),
+    ("lora-dtype", ADAPTERS),
+    ("lora-target-modules", ADAPTERS),
+    ("fully-sharded-loras", ADAPTERS),
+    ("default-mm-loras", ADAPTERS),
     ("ssl-keyfile", TLS),
     ("ssl-certfile", TLS),
     ("ssl-ca-certs", TLS),
+    ("ssl-cert-reqs", TLS),
+    ("ssl-ciphers", TLS),
+    ("enable-ssl-refresh", TLS),
     ("uds", "the server listens on TCP; see --host and --port"),
     (
         "root-path",
@@ -44,18 +53,22 @@ const FLAGS: &[(&str, &str)] = &[
     ),
     ("num-gpu-blocks-override", CACHE),
     ("kv-cache-memory-bytes", CACHE),
-    ("cpu-offload-gb", "all weights are on the device"),
     ("kv-offloading-size", "keys and values stay on the device"),
+    (
+        "kv-offloading-backend",
+        "keys and values stay on the device",
+    ),
+    ("kv-events-config", "nobody is told what the cache holds"),
     ("kv-transfer-config", "one engine reads prompts and answers"),
     ("enable-sleep-mode", "memory is held until the end"),
     ("data-parallel-rank", ONE_ENGINE),
     ("headless", ONE_ENGINE),
-    ("nnodes", ONE_ENGINE),
-    ("node-rank", ONE_ENGINE),
-    ("decode-context-parallel-size", ONE_ENGINE),
-    ("prefill-context-parallel-size", ONE_ENGINE),
     ("middleware", PLUGINS),
     ("logits-processors", PLUGINS),
+    ("logits-processor-pattern", PLUGINS),
+    ("io-processor-plugin", PLUGINS),
+    ("scheduler-cls", PLUGINS),
+    ("worker-extension-cls", PLUGINS),
     ("tool-parser-plugin", PLUGINS),
     ("reasoning-parser-plugin", PLUGINS),
     ("tool-server", "tools are called by clients"),
@@ -63,10 +76,15 @@ const FLAGS: &[(&str, &str)] = &[
         "enable-prompt-embeds",
         "prompts are texts, messages or token ids",
     ),
+    ("pooler-config", "models generate"),
+    ("skip-tokenizer-init", "the tokenizer is always there"),
     (
-        "otlp-traces-endpoint",
-        "there are no traces; see /metrics and --log-level debug",
+        "return-tokens-as-token-ids",
+        "tokens are told by their text; see /tokenize",
     ),
+    ("enable-per-request-metrics", "times are in /metrics"),
+    ("otlp-traces-endpoint", TRACES),
+    ("collect-detailed-traces", TRACES),
 ];
 
 /// Stands for flags that no command line that works has.

@@ -51,6 +51,23 @@ fn operators_see_what_goes_on() {
     }
 }
 
+#[test]
+fn streams_tell_their_usage_where_operators_want_it() {
+    let server = Server::start(&["--enable-force-include-usage"]);
+    let chat = json!({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4});
+    for options in [json!(null), json!({"include_usage": false})] {
+        let mut chat = chat.clone();
+        chat["stream_options"] = options;
+        let chunks = server.stream(chat);
+        let last = chunks.last().unwrap();
+        assert_eq!(last["usage"]["completion_tokens"], 4, "{last}");
+    }
+    let text = json!({"prompt": "1 + 1", "max_tokens": 4, "stream": true});
+    let answer = server.post("/v1/completions", &text.to_string());
+    let chunks = crate::common::stream_data(&answer);
+    assert_eq!(chunks.last().unwrap()["usage"]["completion_tokens"], 4);
+}
+
 /// Paths that operators of vLLM ask.
 #[test]
 fn gateways_find_the_paths_that_they_ask() {
