@@ -112,7 +112,7 @@ DEVICE void kv_commit(const KvCommitParams &p) {
     const Segment segment = p.tables.segments[block_y()];
     const int units = p.width / 8, unit = block_x() * COMMIT_THREADS + thread_index();
     if (unit >= units) return;
-    const Kept kept = kept_of(p.tables, block_y());
+    const Kept kept = kept_of(p.tables, block_y(), segment.first);
     for (int i = 0; i < kept.count; i++) {
         const int row = kept.rows[i];
         if (row == i) continue;

@@ -6,7 +6,6 @@
 #include "params.h"
 
 constexpr int THREADS = 128;
-constexpr int TOP_WIDTH = 2 * CANDIDATES + 1;
 // Relative errors of a log-sum-exp and of a sum in another order, with room: as on the host, a cut that
 // they could move is not decided by candidates.
 constexpr double SUM_ERROR = 1e-5, ORDER_ERROR = 1e-9;

@@ -21,7 +21,7 @@ DEVICE void commit_state(const CommitLayer &p, const Tables &tables, int index, 
     const int thread = thread_index(), warp = thread / 32, lane = thread % 32;
     // Tables are copied ahead of all kernels of a pass.
     const Segment segment = tables.segments[index];
-    const Kept kept = kept_of(tables, index);
+    const Kept kept = kept_of(tables, index, segment.first);
     const int first_key = slice * KEYS, key_head = head / (value_heads / key_heads);
     const long long slot_head = (long long)segment.slot * value_heads + head;
     float *state = p.state + (slot_head * GDN_DIM + first_key + warp * MINE) * GDN_DIM;
@@ -89,7 +89,7 @@ DEVICE void commit_conv(const CommitLayer &p, const Tables &tables, int index, i
     wait_for_earlier();
     const Segment segment = tables.segments[index];
     const int units = channels / 8;
-    const Kept kept = kept_of(tables, index);
+    const Kept kept = kept_of(tables, index, segment.first);
     if (unit >= units || kept.count == 0) return;
     const int shift = min_of(kept.count, TAPS - 1);
     const long long state = (long long)segment.slot * (TAPS - 1) * units + unit;

@@ -4,7 +4,6 @@
 #include "params.h"
 
 constexpr int THREADS = 512, WARPS = THREADS / 32;
-constexpr int TOP_WIDTH = 2 * CANDIDATES + 1;
 // Units of a bit; most of them that a token is behind the likeliest one; a weight of 1.
 constexpr unsigned BIT = 1u << 16, MOST_BEHIND = 60 * BIT;
 constexpr unsigned long long ONE = 1ull << 30;

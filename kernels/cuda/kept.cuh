@@ -8,7 +8,7 @@ struct Kept {
     int count;
 };
 
-DEVICE Kept kept_of(const Tables &tables, int segment) {
-    const int first = segment == 0 ? 0 : tables.kept_ends[segment - 1];
-    return Kept{tables.kept + first, tables.kept_ends[segment] - first};
+// Of a segment, whose first row is `first`.
+DEVICE Kept kept_of(const Tables &tables, int segment, int first) {
+    return Kept{tables.kept + first, tables.kept_counts[segment]};
 }

@@ -44,6 +44,8 @@ constexpr int LINEAR_DEPTH = 128;
 constexpr int NORM_WIDTH = 8192;
 // Largest logits of a row that are looked for.
 constexpr int CANDIDATES = 64;
+// Values that are known of a row of logits: the candidates' logits, their ids, the log of all exponentials.
+constexpr int TOP_WIDTH = 2 * CANDIDATES + 1;
 // Columns of one slice of a row of logits, groups that they form, and most slices.
 constexpr int TOP_SLICE = 8192;
 constexpr int TOP_GROUPS = 256;
@@ -82,8 +84,8 @@ struct Tables {
     const unsigned *row_place;                // token's place in the cache
     const unsigned long long *row_ancestors;  // bit j: row j of the segment is an ancestor or self
     const unsigned *blocks;                   // block tables
-    const int *kept_ends;                     // end of each segment's kept rows in `kept`
-    const int *kept;                          // kept rows, within the segment
+    const int *kept_counts;                   // kept rows of each segment
+    const int *kept;                          // from the segment's first row on: which, within the segment
 };
 static_assert(sizeof(Tables) == 72, "mirrored in params.rs");
 
@@ -451,6 +453,40 @@ struct PlaceParams {
     int padding;
 };
 static_assert(sizeof(PlaceParams) == 24, "mirrored in params.rs");
+
+// Where the walk of a segment ends.
+struct WalkEnd {
+    int most;        // rows
+    int first_stop;  // tokens behind which nothing is kept
+    int stops;       // and how many there are
+};
+static_assert(sizeof(WalkEnd) == 12, "mirrored in params.rs");
+
+struct WalkParams {
+    const Segment *segments;
+    const int *row_parent;
+    int *kept_counts;
+    int *kept;
+    const WalkEnd *ends;
+    const unsigned *ids;  // tokens of the rows; one with bit DRAWN is in that row of the drafts
+    const unsigned *stops;
+    const float *drafts;  // [rows, 2]
+    const float *chosen;  // tokens behind the rows: [rows, 2], or first candidates of [rows, ranks, TOP_WIDTH]
+    float *out;           // [segments, 1 + TREE_ROWS]: how many rows are kept, and which
+    int ranks;            // 0: drawn
+    int padding;
+};
+static_assert(sizeof(WalkParams) == 88, "mirrored in params.rs");
+
+struct GatherWalkedParams {
+    Tables tables;
+    const void *from;
+    void *out;
+    const unsigned *index;
+    int row_units;  // units of 16 (or 2) bytes per row
+    int padding;
+};
+static_assert(sizeof(GatherWalkedParams) == 104, "mirrored in params.rs");
 
 // The logit of one token: `bias` is added, what is positive then divided by `scale` and the rest multiplied
 // by it, `penalty` subtracted.

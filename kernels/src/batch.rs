@@ -81,12 +81,12 @@ impl Layout {
         self.row_parent() + 4 * self.rows
     }
 
-    pub fn kept_ends(&self) -> usize {
+    pub fn kept_counts(&self) -> usize {
         self.row_place() + 4 * self.rows
     }
 
     pub fn kept(&self) -> usize {
-        self.kept_ends() + 4 * self.segments
+        self.kept_counts() + 4 * self.segments
     }
 
     pub fn blocks(&self) -> usize {
@@ -188,7 +188,8 @@ pub fn encode(op: &'static str, batch: &Batch) -> Result<Encoded> {
     })
 }
 
-/// Kept rows encoded, from [`Layout::kept_ends`] on: the end of each segment's part, the rows.
+/// Kept rows encoded, from [`Layout::kept_counts`] on: how many each segment has; and which, from its first
+/// row on.
 pub fn encode_keep(
     op: &'static str,
     layout: Layout,
@@ -196,14 +197,11 @@ pub fn encode_keep(
     keep: &Keep,
 ) -> Result<Vec<u8>> {
     check_keep(op, batch, keep)?;
-    let mut end = 0;
-    let ends = keep.iter().map(|kept| {
-        end += kept.len() as u32;
-        end
-    });
-    let mut words: Vec<u32> = ends.collect();
-    words.resize(layout.segments, end);
-    words.extend(keep.iter().flatten());
+    let mut words = vec![0; layout.segments + batch.rows()];
+    for (i, (segment, kept)) in batch.segments.iter().zip(keep).enumerate() {
+        words[i] = kept.len() as u32;
+        words[layout.segments + segment.rows.start..][..kept.len()].copy_from_slice(kept);
+    }
     Ok(cast_slice(&words).to_vec())
 }
 
@@ -401,12 +399,12 @@ mod tests {
     }
 
     #[test]
-    fn kept_rows_follow_the_ends_of_their_segments() {
+    fn kept_rows_begin_where_their_segments_do() {
         let keep = vec![vec![0, 1], vec![0, 2, 3]];
         let layout = Layout::new(7, 2);
         let bytes = encode_keep("commit", layout, &two(), &keep).expect("two paths");
-        let words: Vec<i32> = (0..7).map(|i| word(&bytes, 4 * i)).collect();
-        assert_eq!(words, [2, 5, 0, 1, 0, 2, 3]);
+        let words: Vec<i32> = (0..9).map(|i| word(&bytes, 4 * i)).collect();
+        assert_eq!(words, [2, 3, 0, 1, 0, 0, 2, 3, 0]);
         let broken = vec![vec![1], vec![]];
         let message = encode_keep("commit", layout, &two(), &broken).map_err(|e| e.to_string());
         assert_eq!(

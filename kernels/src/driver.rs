@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Address in device memory.
 pub type Address = u64;
@@ -27,6 +27,20 @@ pub struct Product {
 
 /// Writes the bytes from an offset on.
 pub type Source<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
+
+/// A copy to the host.
+#[derive(Debug)]
+pub enum Reading {
+    /// It is there.
+    Done(Vec<Vec<u8>>),
+    /// It is under way.
+    Begun {
+        /// Bytes of its parts.
+        parts: Vec<usize>,
+        /// Which of all copies it is.
+        turn: u64,
+    },
+}
 
 /// What the operations need of a device: one memory, one stream in which everything happens in
 /// order. Addresses are those of [`Driver::alloc`], with offsets inside them.
@@ -55,10 +69,25 @@ pub trait Driver: Send + Sync {
     fn stage_bytes(&self) -> usize;
     /// Copies to the host, once the work before is done.
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()>;
-    /// As [`Driver::read`], from several places after one wait.
-    fn read_each(&self, parts: &mut [(Address, Vec<u8>)]) -> Result<()> {
-        let mut parts = parts.iter_mut();
-        parts.try_for_each(|(from, data)| self.read(*from, data))
+    /// Begins to copy from several places to the host what the work before leaves there; one such copy at a
+    /// time is under way.
+    fn begin_read(&self, parts: &[(Address, usize)]) -> Result<Reading> {
+        let read = |&(from, bytes): &(Address, usize)| {
+            let mut data = vec![0; bytes];
+            self.read(from, &mut data).map(|()| data)
+        };
+        let parts = parts.iter().map(read).collect::<Result<_>>()?;
+        Ok(Reading::Done(parts))
+    }
+    /// Waits for what was copied, and for nothing that was begun since.
+    fn end_read(&self, reading: Reading) -> Result<Vec<Vec<u8>>> {
+        match reading {
+            Reading::Done(parts) => Ok(parts),
+            Reading::Begun { .. } => Err(Error::Call {
+                call: "end_read",
+                message: "another device has begun it".to_string(),
+            }),
+        }
     }
     /// Zeroes memory, in stream order.
     fn zero(&self, at: Address, bytes: usize) -> Result<()>;

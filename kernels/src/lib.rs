@@ -35,6 +35,7 @@ mod scratch;
 mod tables;
 mod top;
 mod upload;
+mod walk;
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -44,7 +45,7 @@ pub use bench::{Ceilings, KernelTime, Shapes, time_kernels};
 pub use buf::{Buf, Kv, Weight};
 #[cfg(feature = "cuda")]
 pub use cuda::{Bandwidth, Cuda, DeviceReport, Graph, load_libraries};
-pub use driver::{Driver, Recording};
+pub use driver::{Driver, Reading, Recording};
 #[cfg(feature = "emulate")]
 pub use emulated::Emulated;
 pub use error::{Error, Result};

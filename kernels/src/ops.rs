@@ -7,15 +7,15 @@ use bytemuck::cast_slice_mut;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use volley_ops::{
-    AttentionDims, AttentionMask, Batch, DRAWN, DRAWN_WIDTH, Draw, DrawFrom, Dtype, Edit,
-    EditedRows, GdnDims, GdnRows, GdnStates, Growth, Keep, KvDims, MatrixData, NormKind, Ops,
-    Origin, Result, RopeTable,
+    AttentionDims, AttentionMask, Batch, DRAWN_WIDTH, Draw, DrawFrom, Dtype, Edit, EditedRows,
+    GdnDims, GdnRows, GdnStates, Growth, Keep, KvDims, MatrixData, NormKind, Ops, Origin, Result,
+    RopeTable, Walk, is_walked,
 };
 
 use crate::attention::HeadNorms;
 use crate::buf::{Buf, Kv, Memory, Weight};
 use crate::dims::check;
-use crate::driver::Product;
+use crate::driver::{Product, Reading};
 use crate::error::in_op;
 use crate::exchange::Exchange;
 use crate::gdn::Gates;
@@ -23,7 +23,8 @@ use crate::norm::Norm;
 use crate::params::BLOCK_TOKENS;
 use crate::rank::CudaOps;
 use crate::recorded::Recorded;
-use crate::{attention, draw, edit, gdn, gdn_prefill, grow, norm, rows, top};
+use crate::tables::Pass;
+use crate::{attention, draw, edit, gdn, gdn_prefill, grow, norm, rows, top, walk};
 
 #[cfg(feature = "cuda")]
 impl CudaOps {
@@ -45,6 +46,8 @@ impl Ops for CudaOps {
     type Weight = Weight;
     type Kv = Kv;
     type Recorded = Recorded;
+    /// With the formats of the parts.
+    type Reading = (Reading, Vec<bool>);
 
     fn rank(&self) -> usize {
         self.exchange.as_ref().map_or(0, Exchange::rank)
@@ -94,23 +97,24 @@ impl Ops for CudaOps {
         BLOCK_TOKENS
     }
 
-    fn read(&self, x: &Buf, rows: Range<usize>) -> Result<Vec<f32>> {
-        let mut read = self.read_each(&[(x, rows)])?;
-        Ok(read.pop().unwrap_or_default())
+    fn begin_read(&self, parts: &[(&Buf, Range<usize>)]) -> Result<Self::Reading> {
+        let op = "read";
+        let range = |(x, rows): &(&Buf, Range<usize>)| x.range(op, rows.clone());
+        let ranges = parts.iter().map(range).collect::<Result<Vec<_>>>()?;
+        let reading = self.driver.begin_read(&ranges).map_err(in_op(op))?;
+        Ok((reading, parts.iter().map(|(x, _)| x.f32()).collect()))
     }
 
-    fn read_each(&self, parts: &[(&Buf, Range<usize>)]) -> Result<Vec<Vec<f32>>> {
+    fn end_read(&self, (reading, formats): Self::Reading) -> Result<Vec<Vec<f32>>> {
         let op = "read";
-        let mut bytes = Vec::with_capacity(parts.len());
-        for (x, rows) in parts {
-            let (from, len) = x.range(op, rows.clone())?;
-            bytes.push((from, vec![0u8; len]));
-        }
-        self.driver.read_each(&mut bytes).map_err(in_op(op))?;
+        let bytes = self.driver.end_read(reading).map_err(in_op(op))?;
         self.check_ranks(op)?;
-        let formats = parts.iter().map(|(x, _)| x.f32());
-        let bytes = bytes.iter().map(|(_, bytes)| bytes);
-        Ok(bytes.zip(formats).map(|(b, f32)| values(b, f32)).collect())
+        let parts = bytes.iter().zip(formats);
+        Ok(parts.map(|(bytes, f32)| values(bytes, f32)).collect())
+    }
+
+    fn runs_ahead(&self) -> bool {
+        true
     }
 
     fn idle(&self) -> Duration {
@@ -180,7 +184,12 @@ impl Ops for CudaOps {
         out: &mut Buf,
     ) -> Result<()> {
         let op = "embed_drawn";
-        let drawn = drawn.float(op, "drawn", drawn_rows(ids.iter().copied()), DRAWN_WIDTH)?;
+        let drawn = drawn.float(
+            op,
+            "drawn",
+            rows::drawn_rows(ids.iter().copied()),
+            DRAWN_WIDTH,
+        )?;
         let index = self.tables.index(op, ids)?;
         rows::embed(&*self.driver, index, drawn, ids.len(), table, first, out)
     }
@@ -329,7 +338,7 @@ impl Ops for CudaOps {
         state: &mut Buf,
     ) -> Result<()> {
         let pass = self.tables.pass_keeping("gdn_commit", batch, keep)?;
-        let most = keep.iter().map(Vec::len).max().unwrap_or(0);
+        let most = most_kept(keep, &pass);
         gdn::commit(&*self.driver, dims, rows, &pass, most, state)
     }
 
@@ -352,7 +361,7 @@ impl Ops for CudaOps {
         keep: &Keep,
     ) -> Result<()> {
         let pass = self.tables.pass_keeping("commit_layers", batch, keep)?;
-        let most = keep.iter().map(Vec::len).max().unwrap_or(0);
+        let most = most_kept(keep, &pass);
         gdn::commit_layers(&*self.driver, layers, &pass, most)
     }
 
@@ -470,9 +479,18 @@ impl Ops for CudaOps {
             .segments
             .iter()
             .flat_map(|s| s.parents.iter().flatten());
-        let rows = drawn_rows(parents.flatten().copied());
+        let rows = rows::drawn_rows(parents.flatten().copied());
         self.tables
             .plant(op, batch, drafts.float(op, "drafts", rows, DRAWN_WIDTH)?)
+    }
+
+    fn walk(&self, batch: &Batch, walk: &Walk<'_, Buf>, out: &mut Buf) -> Result<()> {
+        let (driver, tables) = (&*self.driver, &self.tables);
+        walk::walk(driver, tables, self.ranks(), batch, walk, out)
+    }
+
+    fn gather_walked(&self, x: &Buf, batch: &Batch, counts: &[usize], out: &mut Buf) -> Result<()> {
+        walk::gather(&*self.driver, &self.tables, x, batch, counts, out)
     }
 
     fn reduce_add_rms_norm(
@@ -522,8 +540,10 @@ fn values(bytes: &[u8], f32: bool) -> Vec<f32> {
     values
 }
 
-/// Rows of drafts that some ids, or parents, name.
-fn drawn_rows(ids: impl Iterator<Item = u32>) -> usize {
-    let rows = ids.filter(|id| id & DRAWN != 0);
-    rows.map(|id| (id ^ DRAWN) as usize + 1).max().unwrap_or(0)
+/// Bound of the kept rows of a segment.
+fn most_kept(keep: &Keep, pass: &Pass) -> usize {
+    match is_walked(keep) {
+        true => pass.facts.longest,
+        false => keep.iter().map(Vec::len).max().unwrap_or(0),
+    }
 }

@@ -105,7 +105,7 @@ params! {
         row_place: Address,
         row_ancestors: Address,
         blocks: Address,
-        kept_ends: Address,
+        kept_counts: Address,
         kept: Address,
     }
     Exchange (104) {
@@ -390,6 +390,33 @@ params! {
         rows: i32,
         padding: i32,
     }
+    WalkEnd (12) {
+        most: i32,
+        first_stop: i32,
+        stops: i32,
+    }
+    WalkParams (88) {
+        segments: Address,
+        row_parent: Address,
+        kept_counts: Address,
+        kept: Address,
+        ends: Address,
+        ids: Address,
+        stops: Address,
+        drafts: Address,
+        chosen: Address,
+        out: Address,
+        ranks: i32,
+        padding: i32,
+    }
+    GatherWalkedParams (104) {
+        tables: Tables,
+        from: Address,
+        out: Address,
+        index: Address,
+        row_units: i32,
+        padding: i32,
+    }
     TokenChange (16) {
         token: u32,
         bias: f32,
@@ -426,7 +453,7 @@ macro_rules! plain {
     )*};
 }
 
-plain! { DrawRow EditRow GrowTree TokenChange }
+plain! { DrawRow EditRow GrowTree TokenChange WalkEnd }
 
 impl From<&Draw> for DrawRow {
     fn from(draw: &Draw) -> Self {

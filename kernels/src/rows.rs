@@ -1,6 +1,6 @@
 //! Operations that move rows.
 
-use volley_ops::{Dtype, Result};
+use volley_ops::{DRAWN, Dtype, Result};
 
 use crate::buf::{Buf, Weight};
 use crate::dims::{check_index, check_multiple, refuse};
@@ -126,6 +126,12 @@ pub fn copy_columns(
     };
     // SAFETY: both buffers were checked.
     unsafe { kernel.launch(driver, [rows, 1, 1], &params) }.map_err(in_op(op))
+}
+
+/// Rows of drafts that some ids, or parents, name.
+pub fn drawn_rows(ids: impl Iterator<Item = u32>) -> usize {
+    let rows = ids.filter(|id| id & DRAWN != 0);
+    rows.map(|id| (id ^ DRAWN) as usize + 1).max().unwrap_or(0)
 }
 
 /// Fills a weight with numbers between `-scale` and `scale` that depend on `seed` only.

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytemuck::cast_slice;
-use volley_ops::{Batch, Draw, Keep, Result};
+use volley_ops::{Batch, Draw, Keep, Result, is_walked, walked};
 
 use crate::batch::{Encoded, Facts, Layout, encode, encode_keep};
 use crate::buf::Memory;
@@ -34,6 +34,7 @@ pub struct PassTables {
     limits: Limits,
     index: Memory,
     draws: Memory,
+    words: Memory,
     /// Changes of rows that are drawn from, and the logits that were changed.
     edits: Memory,
     own: Memory,
@@ -64,6 +65,8 @@ struct Known {
 impl PassTables {
     /// Bytes of the changes of some rows; those of one, changes of all tokens and a mask, fit with room.
     pub const EDIT_BYTES: usize = 8 << 20;
+    /// Bytes of [`PassTables::words`].
+    const WORD_BYTES: usize = 1 << 20;
 
     pub fn new(driver: &Arc<dyn Driver>, limits: Limits) -> Result<Self> {
         let memory = |bytes| Memory::new(driver, "tables", bytes);
@@ -78,6 +81,7 @@ impl PassTables {
             limits,
             index: memory(4 * limits.rows)?,
             draws: memory(size_of::<DrawRow>() * limits.rows)?,
+            words: memory(Self::WORD_BYTES)?,
             edits: memory(Self::EDIT_BYTES)?,
             // A change takes 16 bytes.
             own: memory(Self::EDIT_BYTES / 4)?,
@@ -121,18 +125,24 @@ impl PassTables {
         let same = |last: &Known| last.batch == *batch || last.batch.becomes(batch);
         let last = self.closed.take().filter(same);
         let planted = last.as_ref().is_some_and(|last| last.planted);
-        let kept = |layout| keep.map(|keep| encode_keep(op, layout, batch, keep));
+        let found = |last: &Known| last.keep.as_ref().is_some_and(is_walked);
+        if keep.is_some_and(is_walked) && !last.as_ref().is_some_and(found) {
+            return refuse(op, "batch", "the one that was walked last", "another");
+        }
+        // What was walked is there.
+        let known = keep.filter(|keep| !is_walked(keep));
+        let kept = |layout| known.map(|keep| encode_keep(op, layout, batch, keep));
         let (facts, layout, bytes, at) = match last {
             Some(Known { layout, pass, .. }) => {
                 let kept = kept(layout).transpose()?.unwrap_or_default();
-                (pass.facts, layout, kept, layout.kept_ends())
+                (pass.facts, layout, kept, layout.kept_counts())
             }
             None => {
                 let mut encoded = self.encode_whole(op, batch)?;
                 check_known(op, batch)?;
                 let (facts, layout) = (encoded.facts, encoded.layout);
                 if let Some(kept) = kept(layout).transpose()? {
-                    encoded.bytes[layout.kept_ends()..][..kept.len()].copy_from_slice(&kept);
+                    encoded.bytes[layout.kept_counts()..][..kept.len()].copy_from_slice(&kept);
                 }
                 (facts, layout, encoded.bytes, 0)
             }
@@ -193,6 +203,27 @@ impl PassTables {
             planted: true,
         });
         Ok(())
+    }
+
+    /// The tables of the recorded pass that ran last, over this batch, for a walk that writes the kept rows there.
+    pub fn walk(&self, op: &'static str, batch: &Batch) -> Result<Pass> {
+        let mut closed = self.closed.borrow_mut();
+        let Some(last) = closed.as_mut().filter(|last| last.batch == *batch) else {
+            return refuse(op, "batch", "that of the recorded pass before", "another");
+        };
+        last.keep = Some(walked(batch));
+        last.planted = true;
+        Ok(last.pass)
+    }
+
+    /// The tables of the recorded pass that ran last, over this batch, with the rows that a walk kept.
+    pub fn walked(&self, op: &'static str, batch: &Batch) -> Result<Pass> {
+        let closed = self.closed.borrow();
+        let keeps = |last: &&Known| last.keep.as_ref().is_some_and(is_walked);
+        match closed.as_ref().filter(keeps) {
+            Some(last) if last.batch == *batch => Ok(last.pass),
+            _ => refuse(op, "batch", "the one that was walked last", "another"),
+        }
     }
 
     /// A batch of which no block is missing, as recorded passes need it.
@@ -274,6 +305,14 @@ impl PassTables {
         if let Some(pass) = self.open_pass(op, batch, Some(keep))? {
             return Ok(pass);
         }
+        if is_walked(keep) {
+            return refuse(
+                op,
+                "kept rows",
+                "known outside of recorded passes",
+                "walked",
+            );
+        }
         let mut slots = self.slots.borrow_mut();
         let pass = self.find(op, batch, &mut slots)?;
         let known = slots[0].known.as_mut();
@@ -281,7 +320,7 @@ impl PassTables {
         if known.keep.as_ref() != Some(keep) {
             let bytes = encode_keep(op, known.layout, batch, keep)?;
             known.keep = None;
-            self.stage(op, pass.tables.kept_ends, &bytes)?;
+            self.stage(op, pass.tables.kept_counts, &bytes)?;
             known.keep = Some(keep.clone());
         }
         Ok(pass)
@@ -292,6 +331,13 @@ impl PassTables {
         check_index(op, "rows of a pass", rows.len(), self.limits.rows + 1)?;
         upload(&*self.driver, op, self.index.address(), cast_slice(rows))?;
         Ok(self.index.address())
+    }
+
+    /// Words in device memory, until the next call.
+    pub fn words(&self, op: &'static str, words: &[u32]) -> Result<Address> {
+        check_index(op, "bytes of words", 4 * words.len(), Self::WORD_BYTES + 1)?;
+        upload(&*self.driver, op, self.words.address(), cast_slice(words))?;
+        Ok(self.words.address())
     }
 
     /// How tokens are drawn from rows from `first` on, in device memory, until the next call.
@@ -375,7 +421,7 @@ fn pass_at(memory: &Memory, layout: Layout, facts: Facts) -> Pass {
         row_place: at(layout.row_place()),
         row_ancestors: at(layout.row_ancestors()),
         blocks: at(layout.blocks()),
-        kept_ends: at(layout.kept_ends()),
+        kept_counts: at(layout.kept_counts()),
         kept: at(layout.kept()),
     };
     Pass { tables, facts }

@@ -268,6 +268,12 @@ pub enum EngineError {
         /// The rank that differs.
         rank: usize,
     },
+    /// The device kept other rows of its drafts than the host would have.
+    #[error("slot {slot}: the device has gone on by other tokens than those that were accepted")]
+    Walked {
+        /// The sequence.
+        slot: usize,
+    },
     /// A step ran into a bug.
     #[error("the step panicked: {0}")]
     Panicked(String),

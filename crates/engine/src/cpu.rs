@@ -28,7 +28,11 @@ pub(crate) fn planned(
     let values = |weights: &Checkpoint| weights.tensors().map(|tensor| tensor.len()).sum::<usize>();
     let drafter = sources.drafter.as_ref().map_or(0, values);
     check_memory(4 * (values(&sources.target) + drafter), machine_memory())?;
-    Ok(ops(options.ranks))
+    let ops = ops(options.ranks).into_iter();
+    Ok(match options.ahead {
+        true => ops.map(CandleOps::ahead).collect(),
+        false => ops.collect(),
+    })
 }
 
 /// Bytes of memory, where the system tells.

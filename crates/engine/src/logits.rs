@@ -149,14 +149,25 @@ pub(crate) struct Asks {
     edits: Vec<Edit>,
     /// Among which tokens; none where nothing is asked.
     among: Vec<Option<Allowed>>,
+    /// Whether it is asked for what candidates decide, too.
+    all: bool,
 }
 
 impl Asks {
+    /// For a device that goes on by what it draws, every token of sequences that sample is drawn there.
+    pub fn of_all<'a>(params: impl IntoIterator<Item = &'a SamplingParams>) -> Self {
+        let samples = |params: &SamplingParams| params.temperature > 0.0;
+        Self {
+            all: params.into_iter().any(samples),
+            ..Self::default()
+        }
+    }
+
     /// Asks for a choice from the next row, or for nothing.
     pub fn add(&mut self, choice: Option<&Choice<'_>>) {
         let wanted = choice.map(|choice| (choice, draw_at(choice.params, choice.position)));
         let (draw, edit, among) = match wanted {
-            Some((choice, draw)) if !draw.of_candidates() => {
+            Some((choice, draw)) if self.all || !draw.of_candidates() => {
                 (draw, edit(choice), Some(choice.next.clone()))
             }
             _ => (Draw::GREEDY, Edit::default(), None),

@@ -42,6 +42,9 @@ pub struct EngineOptions {
     /// Ceiling for the time between two updates of a stream: prompts of others are taken in as
     /// far as it allows.
     pub max_itl: Option<Duration>,
+    /// Whether the processor, too, is told what need not wait for the host before the host knows, as GPUs are.
+    /// It gains nothing by that, but goes the same ways.
+    pub ahead: bool,
     /// Most requests waiting for their turn.
     pub max_waiting: usize,
     /// A step that takes longer counts as a dead engine.
@@ -64,6 +67,7 @@ impl Default for EngineOptions {
             checkpoints: 32,
             checkpoint_interval: 4096,
             max_itl: None,
+            ahead: false,
             max_waiting: 1024,
             stall_limit: Duration::from_secs(120),
         }

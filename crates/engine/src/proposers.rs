@@ -53,6 +53,8 @@ pub(crate) struct DflashProposer<O: Ops> {
     contexts: Vec<Option<usize>>,
     /// Slots whose last step verified a copy.
     copies: Vec<bool>,
+    /// Slots of which the last pass is taken in before it is observed.
+    ahead: Vec<bool>,
     later: Later<O>,
     /// Whether others go on with what a sequence that has ended has computed.
     reused: bool,
@@ -112,6 +114,7 @@ impl<O: Ops> DflashProposer<O> {
             sampling,
             contexts: vec![None; slots],
             copies: vec![false; slots],
+            ahead: vec![false; slots],
             reused,
         })
     }
@@ -305,6 +308,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         self.later.forget(slot);
         self.contexts[slot] = used.then_some(0);
         self.copies[slot] = false;
+        self.ahead[slot] = false;
         Ok(())
     }
 
@@ -318,6 +322,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
         self.later.forget(to);
         self.contexts[to] = self.contexts[from];
         self.copies[to] = false;
+        self.ahead[to] = false;
         Ok(())
     }
 
@@ -348,7 +353,7 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
             };
             check_context(slot, context, segment.past)?;
             self.contexts[slot] = Some(context + kept.len());
-            if kept.is_empty() || (ends && !self.reused) {
+            if std::mem::take(&mut self.ahead[slot]) || kept.is_empty() || (ends && !self.reused) {
                 continue;
             }
             let row = |row: &u32| segment.rows.start as u32 + row;
@@ -377,6 +382,30 @@ impl<O: Ops> Proposer<TargetRank<O>> for DflashProposer<O> {
             return Ok(());
         }
         Ok(self.drafter.append(ops, target.taps(), &rows, &batch)?)
+    }
+
+    fn follow(&mut self, rank: &mut TargetRank<O>, paths: &[usize]) -> Result<(), EngineError> {
+        let mut counts = vec![0; paths.len()];
+        for ((segment, &path), count) in rank.batch.segments.iter().zip(paths).zip(&mut counts) {
+            let slot = segment.slot;
+            let Some(context) = self.contexts[slot] else {
+                continue;
+            };
+            // Whether a copy goes on decides when it is taken in.
+            if !self.copies[slot] {
+                check_context(slot, context, segment.past)?;
+                self.catch_up(rank, slot)?;
+                self.ahead[slot] = true;
+                *count = path;
+            }
+        }
+        if counts.iter().all(|&count| count == 0) {
+            return Ok(());
+        }
+        let (ops, taps) = (&rank.ops, rank.target.taps());
+        Ok(self
+            .drafter
+            .append_walked(ops, taps, &rank.batch, &counts)?)
     }
 
     fn finish(&mut self, rank: &mut TargetRank<O>, slot: usize) -> Result<(), EngineError> {

@@ -1,15 +1,18 @@
 use std::ops::Range;
 
-use volley_ops::{DRAWN, Draw};
+use volley_ops::{DRAWN, Draw, WalkEnd};
 use volley_speculate::{
     Choice, Commit, End, History, Logits, Proposal, Rule, TreeOrder, cut, distribution_of,
-    logprob_of, sample, verify,
+    drawn_of, logprob_of, sample, verify,
 };
 
 use crate::control::Controller;
 use crate::logits::Asks;
 use crate::step::SlotUpdate;
 use crate::{EngineError, Request, Stop};
+
+/// Most stop ids that the device is told of.
+const MOST_STOPS: usize = 64;
 
 /// How a rank samples and accepts.
 #[derive(Clone, Copy, Debug)]
@@ -149,13 +152,33 @@ impl Sequence {
         self.controller.fits(most)
     }
 
+    /// Whether the next tokens, at most so many, are what the logits say, up to a stop id or the allowance: then
+    /// the device may go on by them before the host knows them.
+    pub fn is_left_alone(&self, tokens: usize) -> bool {
+        let output = self.history.output();
+        self.request.sampling.leaves_logits()
+            && self.request.stop_ids.len() <= MOST_STOPS
+            && output.len() < self.request.max_tokens
+            && self.controller.leaves(output, tokens)
+    }
+
+    /// Where the next step ends at the latest.
+    pub fn end(&self) -> WalkEnd<'_> {
+        WalkEnd {
+            most: self.request.max_tokens - self.history.output().len(),
+            stops: &self.request.stop_ids,
+        }
+    }
+
     /// Decides over a proposal from the logits of anchor and drafts, `1 + drafts` rows, and
-    /// emits what stands. Comes to the rows to keep.
+    /// emits what stands; `walked` says whether the device has gone on by what it drew. Comes to the rows to
+    /// keep.
     pub fn verify(
         &mut self,
         proposal: &Proposal,
         logits: &mut dyn Logits,
         sampling: Sampling,
+        walked: bool,
         update: &mut SlotUpdate,
     ) -> Result<Vec<u32>, EngineError> {
         let params = &self.request.sampling;
@@ -170,7 +193,10 @@ impl Sequence {
                 next: &next,
                 position: prompt + history.output().len(),
             };
-            Ok::<_, EngineError>(distribution_of(logits, row, &choice)?)
+            Ok::<_, EngineError>(match walked {
+                true => drawn_of(logits, row, &choice)?,
+                false => distribution_of(logits, row, &choice)?,
+            })
         };
         let position = self.committed + 1;
         let history = &mut self.history;

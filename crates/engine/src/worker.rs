@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use volley_cache::TailCopy;
 use volley_model::{Drafted, Outcome};
-use volley_ops::{Batch, DRAWN, Dtype, Keep, Ops, Segment};
-use volley_speculate::{Drafting, Proposal, Proposer};
+use volley_ops::{Batch, DRAWN, Dtype, Keep, Ops, Segment, WalkEnd};
+use volley_speculate::{Drafting, Proposal, Proposer, Rule};
 
 use crate::logits::{Ahead, Asks, RankLogits};
 use crate::proposers::TargetRank;
@@ -182,20 +182,32 @@ impl<O: Ops> RankWorker<O> {
         let allowed = self.sampling.allowed;
         let TargetRank { ops, target, .. } = &mut self.rank;
         target.verify(ops, &pass.ids, &pass.batch)?;
-        let mut asks = Asks::default();
+        let walks = self.walks(steps, &sequences);
+        let mut asks = match walks {
+            true => Asks::of_all(sequences.iter().map(|s| &s.request.sampling)),
+            false => Asks::default(),
+        };
         for (sequence, proposal) in sequences.iter_mut().zip(&proposals) {
             sequence.ask(proposal, allowed, &mut asks);
         }
-        let all_rows: Vec<u32> = (0..pass.ids.len() as u32).collect();
         let asked = begun.elapsed();
-        let outcome = target.outcome(ops, &all_rows, allowed, asks.draws(), asks.edits())?;
+        let outcome = match walks {
+            true => self.walk(steps, &sequences, &pass, &asks)?,
+            false => {
+                let TargetRank { ops, target, .. } = &mut self.rank;
+                let all_rows: Vec<u32> = (0..pass.ids.len() as u32).collect();
+                target.outcome(ops, &all_rows, allowed, asks.draws(), asks.edits())?
+            }
+        };
         let Outcome {
             tops,
             drawn,
             drafts: known,
+            kept: walked,
         } = &outcome;
         pass.know(&mut proposals, known);
         let answered = begun.elapsed();
+        let TargetRank { ops, target, .. } = &mut self.rank;
 
         let mut keep = Keep::new();
         let mut updates = Vec::with_capacity(steps.len());
@@ -213,8 +225,12 @@ impl<O: Ops> RankWorker<O> {
             }
             let (ahead, first) = (Ahead::of(&asks, drawn), segment.rows.start);
             let logits = &mut RankLogits::new(ops, target, tops, ahead, first, allowed);
-            match sequence.verify(proposal, logits, self.sampling, &mut update) {
+            match sequence.verify(proposal, logits, self.sampling, walks, &mut update) {
                 Ok(rows) => {
+                    if walks && walked.get(keep.len()) != Some(&rows) {
+                        let slot = sequence.slot;
+                        return Err(EngineError::Walked { slot });
+                    }
                     update.spine = proposal.spine(&rows);
                     keep.push(rows);
                 }
@@ -227,12 +243,47 @@ impl<O: Ops> RankWorker<O> {
             updates.push(update);
         }
         let accepted = begun.elapsed();
-        target.commit(ops, &pass.batch, &keep)?;
+        if !walks {
+            target.commit(ops, &pass.batch, &keep)?;
+        }
         let committed = begun.elapsed();
         self.conclude(pass, &keep, sequences, &mut updates)?;
         let ended = begun.elapsed();
         tracing::trace!(?asked, ?answered, ?accepted, ?committed, ?ended, "decoded");
         Ok(updates)
+    }
+
+    /// Whether the device goes down the drafts by itself and commits what stands, while the host waits for the
+    /// tokens: where it runs ahead, and nobody has a say in them.
+    fn walks(&self, steps: &[DecodeStep], sequences: &[Sequence]) -> bool {
+        let mut pairs = steps.iter().zip(sequences);
+        self.rank.ops.runs_ahead()
+            && self.sampling.rule == Rule::Match
+            && pairs.all(|(step, sequence)| sequence.is_left_alone(1 + step.draft.most_accepted()))
+    }
+
+    /// What came of a pass, which the target is past then, and the proposer as far as it takes in ahead.
+    fn walk(
+        &mut self,
+        steps: &[DecodeStep],
+        sequences: &[Sequence],
+        pass: &Pass,
+        asks: &Asks,
+    ) -> Result<Outcome, EngineError> {
+        let TargetRank { ops, target, .. } = &mut self.rank;
+        let ends: Vec<WalkEnd<'_>> = sequences.iter().map(Sequence::end).collect();
+        let allowed = self.sampling.allowed;
+        let asked = target.walk(ops, &pass.ids, allowed, asks.draws(), &ends)?;
+        self.rank.batch = pass.batch.clone();
+        let segments = pass.batch.segments.iter();
+        let paths = segments.zip(steps).map(|(segment, step)| {
+            let most = 1 + step.draft.most_accepted();
+            most.min(segment.rows.len())
+        });
+        let paths: Vec<usize> = paths.collect();
+        self.proposer.follow(&mut self.rank, &paths)?;
+        let TargetRank { ops, target, .. } = &mut self.rank;
+        Ok(target.answer(ops, asked)?)
     }
 
     /// A proposal for every step, empty where no draft is wanted.

@@ -346,7 +346,7 @@ fn aborts_leave_no_trace() {
 #[test]
 fn a_failed_step_empties_the_cache() {
     let switch = Switch::new(Fault::Error);
-    let inner = CandleOps::single(candle_core::Device::Cpu);
+    let inner = CandleOps::single(candle_core::Device::Cpu).ahead();
     let ops = FaultyOps {
         inner,
         switch: switch.clone(),

@@ -191,7 +191,7 @@ const METHODS: [Method; 5] = [
 fn counted(speculation: Speculation) -> (EngineHandle, Switch) {
     let switch = Switch::new(Fault::Error);
     let ops = FaultyOps {
-        inner: CandleOps::single(candle_core::Device::Cpu),
+        inner: CandleOps::single(candle_core::Device::Cpu).ahead(),
         switch: switch.clone(),
     };
     let engine = Engine::start_on(vec![ops], options(speculation), sources()).unwrap();

@@ -29,6 +29,7 @@ fn start(speculation: Speculation) -> EngineHandle {
     let options = EngineOptions {
         max_model_len: Some(2048),
         speculation,
+        ahead: speculation != Speculation::none(),
         ..EngineOptions::default()
     };
     let sources = Sources {

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{FLAT, Outcome, dflash, greedy, options, prompt, run, sampled, sources, start};
+use common::{
+    FLAT, Outcome, by_host, dflash, greedy, options, prompt, run, sampled, sources, start,
+};
 use volley_engine::{EngineHandle, EngineOptions, Speculation};
 use volley_speculate::Rule;
 
@@ -29,7 +31,7 @@ fn assert_same(prompts: &[Vec<u32>], a: &[Outcome], b: &[Outcome], what: &str) {
 #[test]
 fn greedy_text_does_not_depend_on_speculation() {
     let prompts = prompts(60);
-    let plain = greedy_texts(&start(options(Speculation::none())), &prompts);
+    let plain = greedy_texts(&start(by_host()), &prompts);
     let engine = start(options(dflash(usize::MAX)));
     let speculated = greedy_texts(&engine, &prompts);
     assert_same(&prompts, &plain, &speculated, "speculation");
@@ -50,7 +52,7 @@ fn greedy_text_does_not_depend_on_speculation() {
 
 #[test]
 fn sampled_text_does_not_depend_on_speculation() {
-    let plain = start(options(Speculation::none()));
+    let plain = start(by_host());
     let speculating = start(options(dflash(15)));
     for (seed, temperature) in (0..30).zip([0.7, 1.0, FLAT].into_iter().cycle()) {
         let mut request = sampled(prompt(seed, 20), 40, temperature, seed);
@@ -80,7 +82,7 @@ fn text_does_not_depend_on_the_depth() {
     let requests: Vec<_> = (0..6)
         .map(|s| sampled(prompt(s, 30), 50, FLAT, s))
         .collect();
-    let plain = start(options(Speculation::none()));
+    let plain = start(by_host());
     let expected: Vec<_> = requests
         .iter()
         .map(|r| run(&plain, r.clone()).tokens)
@@ -191,7 +193,7 @@ fn the_residual_rule_repeats_itself_and_is_greedy_at_temperature_zero() {
         assert!(first.terminal.usage.accepted_tokens > 0, "seed {seed}");
     }
     let prompts = prompts(10);
-    let plain = greedy_texts(&start(options(Speculation::none())), &prompts);
+    let plain = greedy_texts(&start(by_host()), &prompts);
     assert_same(
         &prompts,
         &plain,

@@ -23,7 +23,7 @@ fn faulty(switches: &[Switch]) -> EngineHandle {
 fn faulty_with(switches: &[Switch], options: EngineOptions) -> EngineHandle {
     let ops = CandleOps::ranks(switches.len(), candle_core::Device::Cpu);
     let faulty = |(inner, switch): (CandleOps, &Switch)| FaultyOps {
-        inner,
+        inner: inner.ahead(),
         switch: switch.clone(),
     };
     let ops = ops.into_iter().zip(switches).map(faulty).collect();

@@ -41,6 +41,7 @@ fn start(case: Case, checkpoints: usize) -> EngineHandle {
         max_running: case.company,
         checkpoints,
         cache_blocks: Some(200),
+        ahead: case.company > 1,
         ..EngineOptions::default()
     };
     let open = |part| Checkpoint::open(&demo(part)).unwrap();

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{FLAT, by, every_method, greedy, options, prompt, run, sampled, sources, start};
+use common::{
+    FLAT, by, by_host, every_method, greedy, options, prompt, run, sampled, sources, start,
+};
 use volley_engine::{EngineError, EngineOptions, Request, SpeculateOptions, Speculation};
 use volley_speculate::{Method, TreeOrder};
 
@@ -82,7 +84,7 @@ fn every_method_gives_the_text_of_none() {
 /// temperature that is so where both look at the noise.
 #[test]
 fn trees_of_every_budget_give_the_text_of_none_in_no_more_steps_than_chains() {
-    let plain = start(options(Speculation::none()));
+    let plain = start(by_host());
     for seeded in [true, false] {
         let engine = start(options(Speculation {
             seeded,
@@ -115,7 +117,7 @@ fn trees_of_every_budget_give_the_text_of_none_in_no_more_steps_than_chains() {
 
 #[test]
 fn chains_of_the_head_of_every_depth_give_the_text_of_none() {
-    let plain = start(options(Speculation::none()));
+    let plain = start(by_host());
     for depth in 1..=7 {
         let engine = start(options(Speculation {
             max_drafts: depth,
@@ -140,7 +142,7 @@ fn chains_of_the_head_of_every_depth_give_the_text_of_none() {
 /// One rank or two, alone or in company of all methods, short chunks: the same text.
 #[test]
 fn methods_side_by_side_give_what_they_give_alone() {
-    let plain = start(options(Speculation::none()));
+    let plain = start(by_host());
     let requests = requests();
     let expected: Vec<_> = requests
         .iter()
@@ -183,7 +185,7 @@ fn lookup_copies_what_repeats() {
 
 #[test]
 fn lookup_goes_before_a_model_when_told_to() {
-    let plain = start(options(Speculation::none()));
+    let plain = start(by_host());
     let engine = start(options(Speculation {
         lookup_min: Some(4),
         ..Speculation::dflash(15)

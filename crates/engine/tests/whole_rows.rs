@@ -5,7 +5,7 @@ mod common;
 
 use common::faulty::{Fault, FaultyOps, Switch};
 use common::{
-    FLAT, Outcome, by, every_method, options, prompt, run, sampled, sources, start, wait,
+    FLAT, Outcome, by, by_host, every_method, options, prompt, run, sampled, sources, start, wait,
 };
 use volley_engine::{Engine, EngineHandle, EngineOptions, Request, Speculation};
 use volley_ops::TOP_WIDTH;
@@ -84,7 +84,7 @@ fn assert_texts(engine: &EngineHandle, change: impl Fn(Request) -> Request, what
 
 #[test]
 fn texts_are_as_they_were() {
-    let engine = start(options(Speculation::none()));
+    let engine = start(by_host());
     assert_texts(&engine, |request| request, "one token per step");
     assert_texts(&engine, biased, "biased by nothing");
 }
@@ -137,7 +137,7 @@ fn texts_do_not_depend_on_company_or_ranks() {
 fn a_step_waits_once() {
     let switch = Switch::new(Fault::Error);
     let ops = FaultyOps {
-        inner: CandleOps::single(candle_core::Device::Cpu),
+        inner: CandleOps::single(candle_core::Device::Cpu).ahead(),
         switch: switch.clone(),
     };
     let engine = Engine::start_on(vec![ops], options(every_method()), sources()).unwrap();
@@ -196,7 +196,7 @@ fn grown_trees_change_no_text() {
         request
     };
     let requests = || (0..6).map(|seed| request(seed, if seed % 2 == 0 { 0.0 } else { FLAT }));
-    let alone = start(options(Speculation::none()));
+    let alone = start(by_host());
     let texts: Vec<_> = requests().map(|r| run(&alone, r).tokens).collect();
     for (ranks, tree_budget) in [(1, 63), (1, 17), (2, 31)] {
         let engine = start(EngineOptions {

@@ -1,4 +1,4 @@
-use volley_ops::{Batch, Draw, Dtype, Edit, Growth, NormKind, Ops, RopeTable};
+use volley_ops::{Batch, Draw, Dtype, Edit, Growth, NormKind, Ops, RopeTable, Segment};
 
 use crate::checkpoint::Checkpoint;
 use crate::layers::{
@@ -122,14 +122,50 @@ impl<O: Ops> Drafter<O> {
     /// Takes in committed tokens: row `rows[i]` of `taps` is row `i` of `batch`, whose segments
     /// start at the drafter's context length (`past`).
     pub fn append(&mut self, ops: &O, taps: &O::Buf, rows: &[u32], batch: &Batch) -> Result<()> {
+        self.check_append(ops, rows.len(), batch)?;
+        ops.gather(taps, rows, &mut self.features.taps)?;
+        self.take_in(ops, batch)
+    }
+
+    /// As [`Drafter::append`] of the rows of `verified` that [`Target::walk`] has kept, which need not be known
+    /// yet: of segment `i` at most `counts[i]`. What is written behind those that were kept is to be
+    /// overwritten by what comes next.
+    pub fn append_walked(
+        &mut self,
+        ops: &O,
+        taps: &O::Buf,
+        verified: &Batch,
+        counts: &[usize],
+    ) -> Result<()> {
+        let mut batch = Batch::default();
+        for (segment, &count) in verified.segments.iter().zip(counts) {
+            let first = batch.rows();
+            if count > 0 {
+                batch.segments.push(Segment {
+                    rows: first..first + count,
+                    parents: None,
+                    ..segment.clone()
+                });
+            }
+        }
+        self.check_append(ops, batch.rows(), &batch)?;
+        ops.gather_walked(taps, verified, counts, &mut self.features.taps)?;
+        self.take_in(ops, &batch)
+    }
+
+    fn check_append(&self, ops: &O, rows: usize, batch: &Batch) -> Result<()> {
         let call = "Drafter::append";
-        check::pass(call, rows.len(), batch, self.limits.max_rows)?;
+        check::pass(call, rows, batch, self.limits.max_rows)?;
         check::chains(call, batch)?;
-        self.check_places(ops, call, batch)?;
+        self.check_places(ops, call, batch)
+    }
+
+    /// Takes in the rows of taps that were gathered.
+    fn take_in(&mut self, ops: &O, batch: &Batch) -> Result<()> {
         let pass = Pass {
             ops,
             batch,
-            rows: rows.len(),
+            rows: batch.rows(),
             mode: Mode::Prefill,
             rope: &self.rope,
         };
@@ -137,7 +173,6 @@ impl<O: Ops> Drafter<O> {
         let Self {
             features, layers, ..
         } = self;
-        ops.gather(taps, rows, &mut features.taps)?;
         let mut run = || -> Result<()> {
             let Features {
                 fc,

@@ -1,4 +1,7 @@
-use volley_ops::{Batch, DRAWN, DRAWN_WIDTH, Draw, Dtype, Edit, Growth, Ops};
+use volley_ops::{
+    Batch, Chosen, DRAWN, DRAWN_WIDTH, Draw, Dtype, Edit, Growth, Keep, Ops, WALKED_WIDTH, Walk,
+    WalkEnd,
+};
 
 use crate::logit_rows::LogitRows;
 use crate::weights::Scope;
@@ -13,7 +16,12 @@ pub struct Outcome {
     pub drawn: Vec<Drawn>,
     /// Of the target: drafts that were drawn or grown before the pass and not handed out yet, by their rows.
     pub drafts: Vec<Drafted>,
+    /// Of [`crate::Target::walk`]: the rows that it kept, by segment.
+    pub kept: Keep,
 }
+
+/// An [`Outcome`] on its way to the host.
+pub struct Asked<O: Ops>(O::Reading);
 
 /// A draft that only the device knew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +47,8 @@ pub(crate) struct Vocabulary<O: Ops> {
     /// Drafts that were drawn or grown, and how many of them.
     drafts: O::Buf,
     drafted: usize,
+    /// What was kept of each segment of a walk.
+    walked: O::Buf,
 }
 
 impl<O: Ops> Vocabulary<O> {
@@ -71,6 +81,7 @@ impl<O: Ops> Vocabulary<O> {
             // Trees lie behind what is drawn for the rows that they grow from.
             drafts: float(2 * rows, DRAWN_WIDTH)?,
             drafted: 0,
+            walked: float(rows, WALKED_WIDTH)?,
         })
     }
 
@@ -131,15 +142,8 @@ impl<O: Ops> Vocabulary<O> {
         edits: &[Edit],
     ) -> Result<Outcome> {
         self.choose(ops, x, rows, allowed, draws, edits)?;
-        let mut parts = ops.read_each(&[
-            (self.logits.tops(), 0..rows.len()),
-            (&self.chosen, 0..draws.len()),
-        ])?;
-        Ok(Outcome {
-            drawn: Drawn::read(&parts[1]),
-            tops: TopRows::new(parts.swap_remove(0), ops.ranks()),
-            drafts: Vec::new(),
-        })
+        let asked = self.begin_read(ops, [rows.len(), draws.len(), 0, 0])?;
+        self.read(ops, asked)
     }
 
     /// As [`Vocabulary::candidates`], and what [`Vocabulary::draft`] drew last, unless it was handed out.
@@ -153,19 +157,65 @@ impl<O: Ops> Vocabulary<O> {
         edits: &[Edit],
     ) -> Result<Outcome> {
         self.choose(ops, x, rows, allowed, draws, edits)?;
-        let mut parts = ops.read_each(&[
-            (self.logits.tops(), 0..rows.len()),
-            (&self.chosen, 0..draws.len()),
-            (&self.drafts, 0..self.drafted),
-        ])?;
+        let asked = self.begin_read(ops, [rows.len(), draws.len(), self.drafted, 0])?;
         self.drafted = 0;
-        let drafts = parts[2].chunks_exact(DRAWN_WIDTH);
-        let drafts = drafts.map(|row| Drafted {
+        self.read(ops, asked)
+    }
+
+    /// As [`Vocabulary::outcome`] of all rows of `batch`, which are walked down as far as the drafts among `ids`
+    /// are the tokens chosen. Waits for nothing.
+    pub(crate) fn walk(
+        &mut self,
+        ops: &O,
+        x: &O::Buf,
+        ids: &[u32],
+        batch: &Batch,
+        allowed: usize,
+        draws: &[Draw],
+        ends: &[WalkEnd<'_>],
+    ) -> Result<Asked<O>> {
+        let rows: Vec<u32> = (0..batch.rows() as u32).collect();
+        self.choose(ops, x, &rows, allowed, draws, &[])?;
+        self.drawn("walk", ids.iter().copied())?;
+        let chosen = match draws.is_empty() {
+            true => Chosen::Likeliest(self.logits.tops()),
+            false => Chosen::Drawn(&self.chosen),
+        };
+        let drafts = &self.drafts;
+        let walk = Walk {
+            ids,
+            drafts,
+            chosen,
+            ends,
+        };
+        ops.walk(batch, &walk, &mut self.walked)?;
+        let counts = [rows.len(), draws.len(), self.drafted, batch.segments.len()];
+        self.drafted = 0;
+        self.begin_read(ops, counts)
+    }
+
+    /// Begins to read so many tops, drawn tokens, drafts and kept rows.
+    fn begin_read(&self, ops: &O, counts: [usize; 4]) -> Result<Asked<O>> {
+        let parts = [self.logits.tops(), &self.chosen, &self.drafts, &self.walked];
+        let parts = parts.into_iter().zip(counts);
+        let parts: Vec<_> = parts.map(|(part, count)| (part, 0..count)).collect();
+        Ok(Asked(ops.begin_read(&parts)?))
+    }
+
+    /// What was asked for, once it has come.
+    pub(crate) fn read(&self, ops: &O, asked: Asked<O>) -> Result<Outcome> {
+        let mut parts = ops.end_read(asked.0)?;
+        let drafts = parts[2].chunks_exact(DRAWN_WIDTH).map(|row| Drafted {
             token: row[0] as u32,
             parent: row[1] as u32,
         });
+        let kept = parts[3].chunks_exact(WALKED_WIDTH).map(|row| {
+            let rows = row[1..].iter().take(row[0] as usize);
+            rows.map(|row| *row as u32).collect()
+        });
         Ok(Outcome {
             drafts: drafts.collect(),
+            kept: kept.collect(),
             drawn: Drawn::read(&parts[1]),
             tops: TopRows::new(parts.swap_remove(0), ops.ranks()),
         })

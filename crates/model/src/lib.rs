@@ -27,7 +27,7 @@ pub use config::{LayerKind, TargetConfig};
 pub use drafter::Drafter;
 pub use drafter_config::{DrafterConfig, DrafterShapes, target_layer_ids};
 pub use error::{Error, Problem, Result};
-pub use head::{Drafted, Outcome};
+pub use head::{Asked, Drafted, Outcome};
 pub use inspect::{FileSummary, Inspection, Kind, Memory, inspect};
 pub use limits::Limits;
 pub use logit_rows::Drawn;

@@ -1,7 +1,9 @@
-use volley_ops::{Batch, DRAWN, Draw, Dtype, Edit, Keep, NormKind, Ops, RopeTable};
+use volley_ops::{
+    Batch, DRAWN, Draw, Dtype, Edit, Keep, NormKind, Ops, RopeTable, WalkEnd, walked,
+};
 
 use crate::checkpoint::Checkpoint;
-use crate::head::{Outcome, Vocabulary};
+use crate::head::{Asked, Outcome, Vocabulary};
 use crate::layers::{
     Attention, AttentionPlan, AttentionScratch, Gdn, GdnScratch, Layer, Mixer, Mlp, MlpScratch,
     Mode, Pass, Scratch, Stream,
@@ -127,6 +129,38 @@ impl<O: Ops> Target<O> {
             return Err(check::error(call, "batch", "that of the last verify", got));
         }
         check::keep(call, batch, keep)?;
+        self.keep(ops, call, batch, keep)
+    }
+
+    /// As [`Target::outcome`] of all rows of the last [`Target::verify`], whose tokens these are; and all states
+    /// move past the rows that hold the tokens chosen, up to the end of each segment. Nothing is waited for:
+    /// [`Target::answer`] does that.
+    pub fn walk(
+        &mut self,
+        ops: &O,
+        ids: &[u32],
+        allowed: usize,
+        draws: &[Draw],
+        ends: &[WalkEnd<'_>],
+    ) -> Result<Asked<O>> {
+        let call = "Target::walk";
+        let Some(batch) = self.verified.take() else {
+            return Err(check::error(call, "batch", "that of a verify", "none"));
+        };
+        let hidden = self.stream.normed();
+        let vocabulary = &mut self.vocabulary;
+        let asked = vocabulary.walk(ops, hidden, ids, &batch, allowed, draws, ends)?;
+        self.keep(ops, call, &batch, &walked(&batch))?;
+        Ok(asked)
+    }
+
+    /// What [`Target::walk`] asked for. Hands out drafts as [`Target::outcome`] does.
+    pub fn answer(&mut self, ops: &O, asked: Asked<O>) -> Result<Outcome> {
+        self.vocabulary.read(ops, asked)
+    }
+
+    /// Moves all states past kept rows of the last verification.
+    fn keep(&mut self, ops: &O, call: &'static str, batch: &Batch, keep: &Keep) -> Result<()> {
         check::own_slots(call, batch)?;
         let layers = &mut self.layers;
         ops.recorded(

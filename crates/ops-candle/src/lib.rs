@@ -31,6 +31,7 @@ mod simd;
 mod softmax;
 mod threads;
 mod top;
+mod walk;
 
 pub use buf::Buf;
 pub use kv::Kv;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::Device;
 use volley_ops::{
     AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, Edit, EditedRows, GdnDims, GdnRows,
-    Growth, Keep, KvDims, NormKind, Ops, Result, RopeTable,
+    Growth, Keep, KvDims, NormKind, Ops, Result, RopeTable, Walk, is_walked,
 };
 
 use crate::attention::attention;
@@ -15,7 +15,7 @@ use crate::kv::{BLOCK_SIZE, Kv};
 use crate::linear::Weight;
 use crate::ranks::Rank;
 use crate::threads::Threads;
-use crate::{conv, draw, gdn, grow, kv, norm, rows, top};
+use crate::{conv, draw, gdn, grow, kv, norm, rows, top, walk};
 
 /// The operations of one rank on a Candle device.
 pub struct CandleOps {
@@ -24,6 +24,9 @@ pub struct CandleOps {
     threads: Threads,
     /// The batch that trees were planted in last, without and with their parents.
     planted: RefCell<Option<(Batch, Batch)>>,
+    /// The batch that was walked last, and its kept rows.
+    walked: RefCell<Option<(Batch, Keep)>>,
+    ahead: bool,
 }
 
 impl CandleOps {
@@ -41,8 +44,29 @@ impl CandleOps {
             rank,
             threads: Threads::share_of(n),
             planted: RefCell::default(),
+            walked: RefCell::default(),
+            ahead: false,
         };
         Rank::all(n).into_iter().map(with).collect()
+    }
+
+    /// As a device that [`Ops::runs_ahead`], for what is done beside one; nothing is faster by it here.
+    pub fn ahead(self) -> Self {
+        Self {
+            ahead: true,
+            ..self
+        }
+    }
+
+    /// Kept rows that a walk found.
+    fn kept<'a>(&self, op: &'static str, batch: &Batch, keep: &'a Keep) -> Result<Cow<'a, Keep>> {
+        if !is_walked(keep) {
+            return Ok(Cow::Borrowed(keep));
+        }
+        match &*self.walked.borrow() {
+            Some((walked, kept)) if walked == batch => Ok(Cow::Owned(kept.clone())),
+            _ => Err(walk::unwalked(op)),
+        }
     }
 
     /// A batch with all its parents.
@@ -79,6 +103,7 @@ impl Ops for CandleOps {
     type Weight = Weight;
     type Kv = Kv;
     type Recorded = ();
+    type Reading = Vec<Vec<f32>>;
 
     fn rank(&self) -> usize {
         self.rank.index()
@@ -108,8 +133,17 @@ impl Ops for CandleOps {
         BLOCK_SIZE
     }
 
-    fn read(&self, x: &Buf, rows: Range<usize>) -> Result<Vec<f32>> {
-        Ok(x.range("read", rows)?.to_vec())
+    fn begin_read(&self, parts: &[(&Buf, Range<usize>)]) -> Result<Vec<Vec<f32>>> {
+        let values = |(x, rows): &(&Buf, Range<usize>)| Ok(x.range("read", rows.clone())?.to_vec());
+        parts.iter().map(values).collect()
+    }
+
+    fn end_read(&self, reading: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        Ok(reading)
+    }
+
+    fn runs_ahead(&self) -> bool {
+        self.ahead
     }
 
     fn zero(&self, x: &mut Buf, rows: Range<usize>) -> Result<()> {
@@ -241,6 +275,8 @@ impl Ops for CandleOps {
         keep: &Keep,
         state: &mut Buf,
     ) -> Result<()> {
+        let keep = &self.kept("gdn_commit", batch, keep)?;
+        let batch = &self.known("gdn_commit", batch)?;
         gdn::gdn_commit(self.threads, dims, rows, batch, keep, state)
     }
 
@@ -252,6 +288,8 @@ impl Ops for CandleOps {
         keep: &Keep,
         conv_state: &mut Buf,
     ) -> Result<()> {
+        let keep = &self.kept("conv_commit", batch, keep)?;
+        let batch = &self.known("conv_commit", batch)?;
         conv::conv_commit(dims, proj, batch, keep, conv_state)
     }
 
@@ -310,7 +348,8 @@ impl Ops for CandleOps {
     }
 
     fn kv_commit(&self, dims: KvDims, batch: &Batch, keep: &Keep, kv: &mut Kv) -> Result<()> {
-        kv::kv_commit(dims, batch, keep, kv)
+        let keep = &self.kept("kv_commit", batch, keep)?;
+        kv::kv_commit(dims, &*self.known("kv_commit", batch)?, keep, kv)
     }
 
     fn top(
@@ -349,6 +388,18 @@ impl Ops for CandleOps {
         check_batch("plant", &known)?;
         self.planted.replace(Some((batch.clone(), known)));
         Ok(())
+    }
+
+    fn walk(&self, batch: &Batch, walk: &Walk<'_, Buf>, out: &mut Buf) -> Result<()> {
+        let keep = walk::walk(self.ranks(), &*self.known("walk", batch)?, walk, out)?;
+        self.walked.replace(Some((batch.clone(), keep)));
+        Ok(())
+    }
+
+    fn gather_walked(&self, x: &Buf, batch: &Batch, counts: &[usize], out: &mut Buf) -> Result<()> {
+        let keep = volley_ops::walked(batch);
+        let keep = &self.kept("gather_walked", batch, &keep)?;
+        walk::gather(x, batch, keep, counts, out)
     }
 
     fn all_reduce(&self, x: &mut Buf, rows: usize) -> Result<()> {

@@ -79,7 +79,7 @@ impl Batch {
     }
 }
 
-/// Accepted rows of each segment, as indices within the segment, in path order.
+/// Accepted rows of each segment, as indices within the segment, in path order; or [`crate::walked`].
 pub type Keep = Vec<Vec<u32>>;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod error;
 mod grow;
 mod ops;
 mod values;
+mod walk;
 
 pub use batch::{Batch, Keep, Segment};
 pub use dims::{AttentionDims, AttentionMask, GdnDims, KvDims, NormKind};
@@ -16,3 +17,4 @@ pub use error::{Error, Result};
 pub use grow::Growth;
 pub use ops::{CANDIDATES, Dtype, GdnRows, GdnStates, Ops, RopeTable, TOP_WIDTH};
 pub use values::{Format, MatrixData, Origin, Part, noise};
+pub use walk::{Chosen, MOST_WALKED, WALKED_WIDTH, Walk, WalkEnd, is_walked, walked};

@@ -1,8 +1,9 @@
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::{
     AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Edit, EditedRows, Error, GdnDims, Growth,
-    Keep, KvDims, MatrixData, NormKind, Result,
+    Keep, KvDims, MatrixData, NormKind, Result, Walk,
 };
 
 /// Tokens per row that [`Ops::top`] finds.
@@ -73,6 +74,8 @@ pub trait Ops: Sized {
     type Kv;
     /// Records of one kind of pass ([`Ops::recorded`]); belongs to the model whose buffers it names.
     type Recorded: Default;
+    /// Values on their way to the host.
+    type Reading;
 
     /// This rank.
     fn rank(&self) -> usize;
@@ -94,19 +97,30 @@ pub trait Ops: Sized {
     /// Tokens per cache block.
     fn block_size(&self) -> usize;
     /// Rows `rows` of `x` on the host, row-major, in f32.
-    fn read(&self, x: &Self::Buf, rows: std::ops::Range<usize>) -> Result<Vec<f32>>;
-    /// As [`Ops::read`], of several buffers after one wait.
-    fn read_each(&self, parts: &[(&Self::Buf, std::ops::Range<usize>)]) -> Result<Vec<Vec<f32>>> {
-        let parts = parts.iter();
-        parts.map(|(x, rows)| self.read(x, rows.clone())).collect()
+    fn read(&self, x: &Self::Buf, rows: Range<usize>) -> Result<Vec<f32>> {
+        let mut parts = self.read_each(&[(x, rows)])?;
+        Ok(parts.pop().unwrap_or_default())
     }
+    /// As [`Ops::read`], of several buffers after one wait.
+    fn read_each(&self, parts: &[(&Self::Buf, Range<usize>)]) -> Result<Vec<Vec<f32>>> {
+        let reading = self.begin_read(parts)?;
+        self.end_read(reading)
+    }
+    /// Begins to copy what the operations so far leave in these rows to the host. One such copy is under way
+    /// at a time: another read takes its place.
+    fn begin_read(&self, parts: &[(&Self::Buf, Range<usize>)]) -> Result<Self::Reading>;
+    /// Waits for what was copied, and not for what was begun since.
+    fn end_read(&self, reading: Self::Reading) -> Result<Vec<Vec<f32>>>;
+    /// Whether operations are under way while the host does other things: what need not wait for the host
+    /// gains by being begun before it knows.
+    fn runs_ahead(&self) -> bool;
     /// Time, since the start, in which the device had nothing to do: from the ends of reads to the
     /// next launches.
     fn idle(&self) -> Duration {
         Duration::ZERO
     }
     /// Sets rows `rows` of `x` to zero.
-    fn zero(&self, x: &mut Self::Buf, rows: std::ops::Range<usize>) -> Result<()>;
+    fn zero(&self, x: &mut Self::Buf, rows: Range<usize>) -> Result<()>;
     /// Row `to` of `x` becomes row `from`.
     fn copy_row(&self, x: &mut Self::Buf, from: usize, to: usize) -> Result<()>;
     /// Block `to` of a cache becomes block `from`.
@@ -382,6 +396,21 @@ pub trait Ops: Sized {
     /// The parents of `batch` with the bit [`crate::DRAWN`] are those in these rows of `drafts`, which need not
     /// be known yet: for the next pass over the batch, and for that over what [`Batch::becomes`] of it.
     fn plant(&self, batch: &Batch, drafts: &Self::Buf) -> Result<()>;
+
+    /// Goes down the rows of each segment of `batch`, the last that was verified, from the first one on to the
+    /// row that holds the token chosen behind the row before, as long as there is one and no end comes first.
+    /// The rows on the way are the kept ones that [`crate::walked`] stands for in the operations that follow.
+    /// Row `i` of `out` (f32, [`crate::WALKED_WIDTH`] wide) says which they are in segment `i`.
+    fn walk(&self, batch: &Batch, walk: &Walk<'_, Self::Buf>, out: &mut Self::Buf) -> Result<()>;
+    /// Rows of `x`, which has those of `batch`, that were kept of it by the last [`Ops::walk`]: of segment `i` the
+    /// first `counts[i]`, segment by segment. Behind the last that was kept comes any row.
+    fn gather_walked(
+        &self,
+        x: &Self::Buf,
+        batch: &Batch,
+        counts: &[usize],
+        out: &mut Self::Buf,
+    ) -> Result<()>;
 
     /// `residual += delta` summed over the ranks, then `out = norm(residual)`; leaves anything in
     /// `delta`.

@@ -37,7 +37,7 @@ pub use draft::{draft, draft_chain};
 pub use error::Error;
 pub use filter::{argmax, constrained, distribution};
 pub use history::History;
-pub use logits::{Candidates, Choice, Logits, Row, WholeRows, distribution_of};
+pub use logits::{Candidates, Choice, Logits, Row, WholeRows, distribution_of, drawn_of};
 pub use logprobs::{TokenLogprob, logprob_of};
 pub use lookup::{Lookup, Repeat};
 pub use method::{DraftPlan, Method, TreeShape};

@@ -125,6 +125,11 @@ impl Choice<'_> {
     /// # Errors
     /// Parameters out of range; a row with a logit that is not a number, or without any.
     pub(crate) fn among(&self, candidates: &Candidates<'_>) -> Result<Option<Distribution>, Error> {
+        if let Allowed::Token(token) = self.next {
+            self.params.validate()?;
+            return Ok(Some(Distribution::one_hot(*token)));
+        }
+        self.check(candidates)?;
         let Choice {
             params,
             history,
@@ -132,10 +137,13 @@ impl Choice<'_> {
             next,
             ..
         } = *self;
-        params.validate()?;
-        if let Allowed::Token(token) = next {
-            return Ok(Some(Distribution::one_hot(*token)));
-        }
+        Ok(from_candidates(candidates, params, history, allowed, next))
+    }
+
+    /// Parameters in their ranges, and a row of numbers with a token to choose.
+    fn check(&self, candidates: &Candidates<'_>) -> Result<(), Error> {
+        self.params.validate()?;
+        let allowed = self.allowed;
         if candidates.ids.is_empty() && candidates.log_sum_exp == f32::NEG_INFINITY.into() {
             return Err(Error::NoCandidate {
                 allowed,
@@ -145,7 +153,7 @@ impl Choice<'_> {
         if !candidates.log_sum_exp.is_finite() {
             return Err(Error::NotNumbers);
         }
-        Ok(from_candidates(candidates, params, history, allowed, next))
+        Ok(())
     }
 }
 
@@ -167,6 +175,25 @@ pub fn distribution_of(
     match known {
         Some(known) => Ok(known),
         None => logits.draw(row, choice).map(Distribution::one_hot),
+    }
+}
+
+/// As [`distribution_of`] where the device has gone on by what it has drawn: that is what counts, also where the
+/// candidates decide, which the device may weigh otherwise by rounding.
+///
+/// # Errors
+/// As [`distribution_of`].
+pub fn drawn_of(
+    logits: &mut dyn Logits,
+    row: usize,
+    choice: &Choice<'_>,
+) -> Result<Distribution, Error> {
+    match logits.row(row)? {
+        Row::Likeliest(candidates) if choice.params.temperature > 0.0 => {
+            choice.check(&candidates)?;
+            logits.draw(row, choice).map(Distribution::one_hot)
+        }
+        _ => distribution_of(logits, row, choice),
     }
 }
 

@@ -118,6 +118,14 @@ impl DraftPlan {
         }
     }
 
+    /// Most drafts that can stand.
+    pub fn most_accepted(&self) -> usize {
+        match self {
+            Self::Tree(shape) => shape.budget.min(shape.depth),
+            _ => self.most_drafts(),
+        }
+    }
+
     /// The method that it is of.
     pub fn method(&self) -> Method {
         match self {

@@ -123,6 +123,13 @@ pub trait Proposer<T: ?Sized> {
         ends: &[bool],
     ) -> Result<(), Self::Error>;
 
+    /// Where the target has moved past rows of its last pass that nobody knows yet, at most `paths[i]` of segment
+    /// `i`, the proposer may take those in ahead. It observes the pass all the same.
+    fn follow(&mut self, target: &mut T, paths: &[usize]) -> Result<(), Self::Error> {
+        let _ = (target, paths);
+        Ok(())
+    }
+
     /// The sequence in `slot` has ended: what is known of it may still be copied, and no step follows.
     fn finish(&mut self, target: &mut T, slot: usize) -> Result<(), Self::Error> {
         let _ = (target, slot);

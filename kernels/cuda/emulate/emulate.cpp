@@ -362,3 +362,6 @@ namespace swiglu {
 namespace top {
 #include "../top.cu"
 }
+namespace walk {
+#include "../walk.cu"
+}

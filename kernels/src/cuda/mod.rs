@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
 
-use crate::driver::{Address, Driver, Product, Recording, Source};
+use crate::driver::{Address, Driver, Product, Reading, Recording, Source};
 use crate::error::{Error, Result};
 pub use graph::Graph;
 use libraries::find_libraries;
@@ -26,7 +26,7 @@ use modules::Modules;
 use nccl::Nccl;
 pub use probe::{Bandwidth, DeviceReport};
 use products::Products;
-use staging::{Reading, Staging};
+use staging::{Landing, Staging};
 
 /// Reads up to this size go through pinned memory.
 const READ_BYTES: usize = 1 << 20;
@@ -51,7 +51,7 @@ pub struct Cuda {
     modules: Modules,
     staging: Mutex<Staging>,
     stage_bytes: usize,
-    reading: Mutex<Reading>,
+    landing: Mutex<Landing>,
     loading: Mutex<Option<Loading>>,
     products: Mutex<Products>,
     nccl: OnceLock<Nccl>,
@@ -64,6 +64,8 @@ struct Idle {
     total: Duration,
     /// When a read ended, unless something was launched since.
     since: Option<Instant>,
+    /// Whether something was launched between the begin of a read and its end.
+    behind: bool,
 }
 
 // SAFETY: the handles may be used from any thread once the context is current, which every method
@@ -123,7 +125,7 @@ impl Cuda {
             modules: Modules::load()?,
             staging: Mutex::new(Staging::new(stage_bytes)?),
             stage_bytes,
-            reading: Mutex::new(Reading::new(READ_BYTES)?),
+            landing: Mutex::new(Landing::new(READ_BYTES)?),
             loading: Mutex::default(),
             products: Mutex::new(Products::new()?),
             nccl: OnceLock::new(),
@@ -208,7 +210,7 @@ impl Drop for Cuda {
             _ = result::stream::synchronize(self.stream);
             drop(self.nccl.take());
             lock(&self.staging).free();
-            lock(&self.reading).free();
+            lock(&self.landing).free();
             if let Some(mut loading) = lock(&self.loading).take() {
                 loading.free();
             }
@@ -280,17 +282,34 @@ impl Driver for Cuda {
         self.stage_bytes
     }
 
-    fn read_each(&self, parts: &mut [(Address, Vec<u8>)]) -> Result<()> {
+    fn begin_read(&self, parts: &[(Address, usize)]) -> Result<Reading> {
         self.enter()?;
-        if parts.iter().map(|(_, data)| data.len()).sum::<usize>() <= READ_BYTES {
-            lock(&self.reading).read(self.stream, parts)?;
-        } else {
-            for (from, data) in parts {
-                self.read(*from, data)?;
-            }
+        lock(&self.idle).behind = false;
+        if parts.iter().map(|(_, bytes)| bytes).sum::<usize>() <= READ_BYTES {
+            let turn = lock(&self.landing).begin(self.stream, parts)?;
+            let parts = parts.iter().map(|(_, bytes)| *bytes).collect();
+            return Ok(Reading::Begun { parts, turn });
         }
+        let mut read = Vec::with_capacity(parts.len());
+        for &(from, bytes) in parts {
+            let mut data = vec![0; bytes];
+            self.read(from, &mut data)?;
+            read.push(data);
+        }
+        Ok(Reading::Done(read))
+    }
+
+    fn end_read(&self, reading: Reading) -> Result<Vec<Vec<u8>>> {
+        self.enter()?;
+        let behind = lock(&self.idle).behind;
+        let parts = match reading {
+            Reading::Done(parts) => parts,
+            Reading::Begun { parts, turn } => {
+                lock(&self.landing).end(self.stream, turn, &parts, behind)?
+            }
+        };
         lock(&self.idle).since = Some(Instant::now());
-        Ok(())
+        Ok(parts)
     }
 
     fn read(&self, from: Address, data: &mut [u8]) -> Result<()> {
@@ -331,8 +350,14 @@ impl Driver for Cuda {
         let launched = unsafe { self.modules.launch(self.stream, kernel, grid, params) };
         let mut idle = lock(&self.idle);
         if let Some(since) = idle.since.take() {
-            idle.total += since.elapsed();
+            let waited = since.elapsed();
+            let worked = match idle.behind {
+                true => lock(&self.landing).worked().unwrap_or(waited),
+                false => Duration::ZERO,
+            };
+            idle.total += waited.saturating_sub(worked);
         }
+        idle.behind = true;
         launched
     }
 

@@ -1,5 +1,7 @@
 //! Small copies through pinned memory: to the device without waiting, by slots in a ring, each with
-//! an event that says when its copy is done; and to the host, which waits.
+//! an event that says when its copy is done; and to the host.
+
+use std::time::Duration;
 
 use cudarc::driver::{result, sys};
 
@@ -82,52 +84,102 @@ impl Staging {
     }
 }
 
-/// Pinned memory that small reads land in.
-pub struct Reading {
+/// Pinned memory that small reads land in, one at a time.
+pub struct Landing {
     memory: *mut u8,
     bytes: usize,
+    /// Passes once the last read has landed.
+    landed: sys::CUevent,
+    /// Passes once all is done that had been begun when it was waited for.
+    done: sys::CUevent,
+    turn: u64,
 }
 
-impl Reading {
+impl Landing {
     pub fn new(bytes: usize) -> Result<Self> {
+        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+        let event = || call("cuEventCreate", result::event::create(flags));
         Ok(Self {
             memory: pinned(bytes, 0)?,
             bytes,
+            landed: event()?,
+            done: event()?,
+            turn: 0,
         })
     }
 
-    /// Copies to the host, once the work before is done.
-    pub fn read(&mut self, stream: sys::CUstream, parts: &mut [(Address, Vec<u8>)]) -> Result<()> {
-        let total: usize = parts.iter().map(|(_, data)| data.len()).sum();
+    /// Begins to copy parts to the host once the work before is done; comes to the turn of this read.
+    pub fn begin(&mut self, stream: sys::CUstream, parts: &[(Address, usize)]) -> Result<u64> {
+        let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();
         assert!(total <= self.bytes, "a read of {total}: this is a bug");
-        // SAFETY: the memory is pinned and large enough, and the copies are waited for.
+        self.turn += 1;
+        // SAFETY: the memory is pinned and large enough, and looked at once the event has passed.
         unsafe {
-            let pinned = std::slice::from_raw_parts_mut(self.memory, total);
-            let mut rest = &mut pinned[..];
-            for (from, data) in parts.iter() {
-                let (part, behind) = rest.split_at_mut(data.len());
+            let mut rest = std::slice::from_raw_parts_mut(self.memory, total);
+            for &(from, bytes) in parts {
+                let (part, behind) = rest.split_at_mut(bytes);
                 if !part.is_empty() {
                     call(
                         "cuMemcpyDtoHAsync",
-                        result::memcpy_dtoh_async(part, *from, stream),
+                        result::memcpy_dtoh_async(part, from, stream),
                     )?;
                 }
                 rest = behind;
             }
-            call("cuStreamSynchronize", result::stream::synchronize(stream))?;
-            let mut rest = &pinned[..];
-            for (_, data) in parts {
-                let (part, behind) = rest.split_at(data.len());
-                data.copy_from_slice(part);
-                rest = behind;
-            }
+            call("cuEventRecord", result::event::record(self.landed, stream))?;
         }
-        Ok(())
+        Ok(self.turn)
     }
 
-    /// Gives the memory back; nothing may be read afterwards.
+    /// Waits for the read of this turn, whose parts have so many bytes. `behind` says whether anything was begun
+    /// since, which [`Landing::worked`] is about.
+    pub fn end(
+        &mut self,
+        stream: sys::CUstream,
+        turn: u64,
+        parts: &[usize],
+        behind: bool,
+    ) -> Result<Vec<Vec<u8>>> {
+        if turn != self.turn {
+            return Err(Error::Call {
+                call: "end_read",
+                message: "another read has taken its place".to_string(),
+            });
+        }
+        // SAFETY: the events and the stream live; the parts are those that have landed.
+        unsafe {
+            if behind {
+                call("cuEventRecord", result::event::record(self.done, stream))?;
+            }
+            let landed = result::event::synchronize(self.landed);
+            call("cuEventSynchronize", landed)?;
+            let mut rest = std::slice::from_raw_parts(self.memory, parts.iter().sum());
+            let parts = parts.iter().map(|&bytes| {
+                let (part, behind) = rest.split_at(bytes);
+                rest = behind;
+                part.to_vec()
+            });
+            Ok(parts.collect())
+        }
+    }
+
+    /// How long the device worked on behind the last read; none while it does.
+    pub fn worked(&self) -> Option<Duration> {
+        // SAFETY: both events live and were recorded.
+        unsafe {
+            result::event::query(self.done).ok()?;
+            let ms = result::event::elapsed(self.landed, self.done).ok()?;
+            Duration::try_from_secs_f32(ms * 1e-3).ok()
+        }
+    }
+
+    /// Gives everything back; nothing may be read afterwards.
     pub unsafe fn free(&mut self) {
-        // SAFETY: from `pinned`; the caller calls this once.
-        _ = unsafe { result::free_host(self.memory.cast()) };
+        // SAFETY: made by `new`; the caller calls this once.
+        unsafe {
+            _ = result::event::destroy(self.landed);
+            _ = result::event::destroy(self.done);
+            _ = result::free_host(self.memory.cast());
+        }
     }
 }

@@ -206,6 +206,21 @@ impl Controller {
         }
     }
 
+    /// Whether nothing has a say in the next tokens, at most so many, whatever they are, but stop ids and the
+    /// allowance.
+    pub fn leaves(&self, output: &[u32], tokens: usize) -> bool {
+        let budget = match (self.phase, &self.control.thinking) {
+            (Phase::Thinking, Some(thinking)) => thinking.budget,
+            _ => None,
+        };
+        let repetition = self.control.repetition;
+        self.matcher.is_none()
+            && self.forced().is_empty()
+            && output.len() >= self.min_tokens
+            && budget.is_none_or(|budget| budget >= output.len() + tokens)
+            && !repetition.is_some_and(|rule| rule.may_apply(output, tokens))
+    }
+
     /// Makes a chain of drafts fit what may come behind `output`: forced tokens are free drafts,
     /// and nothing stands behind a draft that cannot come.
     pub fn refine(

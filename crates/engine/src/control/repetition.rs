@@ -27,6 +27,19 @@ impl RepetitionRule {
 
     /// Whether the end of `tokens` repeats itself.
     pub(crate) fn applies(&self, tokens: &[u32]) -> bool {
+        self.applies_with(tokens, 0)
+    }
+
+    /// Whether it may once so many tokens at most have come, by the rule looked at behind some of them.
+    pub(crate) fn may_apply(&self, tokens: &[u32], more: usize) -> bool {
+        let until = Self::INTERVAL - tokens.len() % Self::INTERVAL;
+        // What is repeated then is repeated now, unless most of it is yet to come.
+        let shows = self.min_tokens >= more + self.max_period;
+        until <= more && (!shows || self.applies_with(tokens, more))
+    }
+
+    /// Whether the end of `tokens`, with as many as could come, repeats itself.
+    fn applies_with(&self, tokens: &[u32], more: usize) -> bool {
         let window = self.min_tokens.max(self.max_period * self.min_repeats);
         let tail: Vec<u32> = tokens.iter().rev().take(window).copied().collect();
         // borders[i] is the longest proper prefix of tail[..=i] that is also its suffix; the
@@ -41,8 +54,8 @@ impl RepetitionRule {
             borders[end] = border;
             let (len, period) = (end + 1, end + 1 - border);
             if period <= self.max_period
-                && len >= self.min_tokens
-                && len >= period * self.min_repeats
+                && len + more >= self.min_tokens
+                && len + more >= period * self.min_repeats
             {
                 return true;
             }

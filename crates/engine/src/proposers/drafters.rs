@@ -75,6 +75,13 @@ impl<O: Ops> Proposer<TargetRank<O>> for Drafters<O> {
         }
     }
 
+    fn follow(&mut self, rank: &mut TargetRank<O>, paths: &[usize]) -> Result<(), EngineError> {
+        match &mut self.dflash {
+            Some(dflash) => dflash.follow(rank, paths),
+            None => Ok(()),
+        }
+    }
+
     fn finish(&mut self, rank: &mut TargetRank<O>, slot: usize) -> Result<(), EngineError> {
         match &mut self.dflash {
             Some(dflash) => dflash.finish(rank, slot),

@@ -16,7 +16,8 @@ use crate::proposers::TargetRank;
 use crate::sequence::Sequence;
 use crate::step::{DecodeStep, Entry, PrefillChunk, SlotUpdate, StepPlan};
 use crate::{
-    Control, EngineError, EngineOptions, Request, Sources, SpeculateOptions, Speculation, engine,
+    Control, EngineError, EngineOptions, Request, Sources, SpeculateOptions, Speculation, Stop,
+    engine,
 };
 
 const SLOTS: usize = 2;
@@ -29,6 +30,14 @@ fn worker() -> RankWorker<CandleOps> {
 
 /// With so many kept prefixes.
 fn worker_with(tree_order: TreeOrder, checkpoints: usize) -> RankWorker<CandleOps> {
+    worker_on(cpu().ahead(), tree_order, checkpoints)
+}
+
+fn cpu() -> CandleOps {
+    CandleOps::single(candle_core::Device::Cpu)
+}
+
+fn worker_on(ops: CandleOps, tree_order: TreeOrder, checkpoints: usize) -> RankWorker<CandleOps> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden");
     let open = |name| Checkpoint::open(&golden.join(name)).unwrap();
     let sources = Sources {
@@ -47,7 +56,6 @@ fn worker_with(tree_order: TreeOrder, checkpoints: usize) -> RankWorker<CandleOp
         },
         ..EngineOptions::default()
     };
-    let ops = CandleOps::single(candle_core::Device::Cpu);
     let layout = Layout::new(&options, &sources, ops.block_size()).unwrap();
     assert_eq!(layout.target.blocks, SLOTS * BLOCKS as usize);
     engine::load(ops, &sources, &layout).unwrap()
@@ -209,6 +217,71 @@ impl RankWorker<CandleOps> {
         assert!(proposal.tokens.iter().all(|token| token & DRAWN == 0));
         proposal
     }
+}
+
+/// Steps come to the same and leave the same behind whether the device goes down the drafts or the host, also
+/// where they end.
+#[test]
+fn the_device_walks_where_the_host_would() {
+    let prompt: Vec<u32> = (0..40).map(|i| i * 53 % 500).collect();
+    let (mut kept, mut ends) = ([0; 5], [0; 2]);
+    for case in 0..24 {
+        let mut request = request(&prompt);
+        request.sampling = [
+            SamplingParams::default(),
+            sampled(40.0, 0, 1.0, 0.0, case),
+            sampled(40.0, 50, 0.9, 0.0, case),
+            sampled(40.0, 300, 0.8, 0.1, case),
+        ][case as usize % 4]
+            .clone();
+        request.max_tokens = 30 + case as usize;
+        if case % 3 == 0 {
+            request.stop_ids = (0..500).step_by(31).collect();
+        }
+        // Trees that the device grows, or that the host builds along the noise.
+        let order = [TreeOrder::Marginal, TreeOrder::Perturbed][case as usize % 5 / 3];
+        let mut workers = [cpu(), cpu().ahead()].map(|ops| {
+            let mut worker = worker_on(ops, order, 32);
+            let mut plan = enter(0, &prompt);
+            plan.enter[0].request = Some(request.clone());
+            step(&mut worker, plan);
+            worker
+        });
+        let mut past = prompt.len();
+        for (i, plan) in plans().into_iter().cycle().skip(case as usize).enumerate() {
+            let [host, device] = &mut workers;
+            let step_of = |worker: &RankWorker<CandleOps>| {
+                let sequences = [Sequence {
+                    history: worker.sequences[0].as_ref().unwrap().history.clone(),
+                    ..Sequence::new(0, &request)
+                }];
+                worker.walks(&decode_by(0, past, plan.clone()).decode, &sequences)
+            };
+            assert!(step_of(device) && !step_of(host), "case {case}, step {i}");
+            let expected = step(host, decode_by(0, past, plan.clone()));
+            let update = step(device, decode_by(0, past, plan.clone()));
+            assert_eq!(update, expected, "case {case}, step {i}, {plan:?}");
+            past += update.committed;
+            let kind = match plan {
+                DraftPlan::None => 0,
+                DraftPlan::Given(_) => 1,
+                DraftPlan::Mtp { .. } => 2,
+                DraftPlan::Chain { .. } => 3,
+                DraftPlan::Tree(_) => 4,
+            };
+            kept[kind] += update.committed - 1;
+            for wanted in [DraftPlan::Chain { depth: 15 }, DraftPlan::Mtp { depth: 3 }] {
+                let drafts = host.propose_for(0, &wanted);
+                assert_eq!(device.propose_for(0, &wanted), drafts, "behind {plan:?}");
+            }
+            if let Some(stop) = update.stop {
+                ends[usize::from(stop == Stop::Length)] += 1;
+                break;
+            }
+        }
+    }
+    assert!(kept[2..].iter().all(|&n| n > 5), "{kept:?} drafts kept");
+    assert!(ends[0] > 3 && ends[1] > 3, "{ends:?}");
 }
 
 /// Copies that are right are not taken in until somebody asks, and then nothing is missing: behind a few

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use volley_ops::{
     AttentionDims, AttentionMask, Batch, Draw, DrawFrom, Dtype, Edit, EditedRows, Error, GdnDims,
-    GdnRows, Growth, Keep, KvDims, NormKind, Ops, Result, RopeTable,
+    GdnRows, Growth, Keep, KvDims, NormKind, Ops, Result, RopeTable, Walk,
 };
 use volley_ops_candle::{Buf, CandleOps, Kv, Weight};
 
@@ -124,6 +124,7 @@ impl Ops for FaultyOps {
     type Weight = Weight;
     type Kv = Kv;
     type Recorded = ();
+    type Reading = Vec<Vec<f32>>;
 
     fn linear(&self, x: &Buf, rows: usize, w: &Weight, out: &mut Buf) -> Result<()> {
         self.switch.count("linear")?;
@@ -135,18 +136,17 @@ impl Ops for FaultyOps {
         self.inner.upload(data, rows, width, dtype)
     }
 
-    fn read(&self, x: &Buf, rows: Range<usize>) -> Result<Vec<f32>> {
-        self.switch.wait("read")?;
-        self.switch.widest.fetch_max(x.width(), Ordering::SeqCst);
-        self.inner.read(x, rows)
+    fn begin_read(&self, parts: &[(&Buf, Range<usize>)]) -> Result<Vec<Vec<f32>>> {
+        for (x, rows) in parts {
+            let width = if rows.is_empty() { 0 } else { x.width() };
+            self.switch.widest.fetch_max(width, Ordering::SeqCst);
+        }
+        self.inner.begin_read(parts)
     }
 
-    fn read_each(&self, parts: &[(&Buf, Range<usize>)]) -> Result<Vec<Vec<f32>>> {
-        self.switch.wait("read_each")?;
-        for (x, _) in parts {
-            self.switch.widest.fetch_max(x.width(), Ordering::SeqCst);
-        }
-        self.inner.read_each(parts)
+    fn end_read(&self, reading: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        self.switch.wait("end_read")?;
+        self.inner.end_read(reading)
     }
 
     delegate! {
@@ -156,6 +156,7 @@ impl Ops for FaultyOps {
         fn weight(data: Vec<f32>, out: usize, input: usize) -> Result<Weight>;
         fn kv(dims: KvDims, blocks: usize) -> Result<Kv>;
         fn block_size() -> usize;
+        fn runs_ahead() -> bool;
         fn zero(x: &mut Buf, rows: Range<usize>) -> Result<()>;
         fn copy_row(x: &mut Buf, from: usize, to: usize) -> Result<()>;
         fn copy_block(kv: &mut Kv, from: u32, to: u32) -> Result<()>;
@@ -216,6 +217,8 @@ impl Ops for FaultyOps {
         ) -> Result<()>;
         fn grow(tops: &Buf, trees: &[Growth], out: &mut Buf) -> Result<()>;
         fn plant(batch: &Batch, drafts: &Buf) -> Result<()>;
+        fn walk(batch: &Batch, walk: &Walk<'_, Buf>, out: &mut Buf) -> Result<()>;
+        fn gather_walked(x: &Buf, batch: &Batch, counts: &[usize], out: &mut Buf) -> Result<()>;
         fn all_reduce(x: &mut Buf, rows: usize) -> Result<()>;
         fn all_gather(x: &Buf, rows: usize, out: &mut Buf) -> Result<()>;
     }

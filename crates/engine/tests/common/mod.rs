@@ -58,7 +58,17 @@ pub fn options(speculation: Speculation) -> EngineOptions {
     EngineOptions {
         max_model_len: Some(512),
         speculation,
+        // The ways of a GPU; the others are those of every test that serves on the processor.
+        ahead: true,
         ..EngineOptions::default()
+    }
+}
+
+/// Without drafts, and without anything that a device does before the host knows.
+pub fn by_host() -> EngineOptions {
+    EngineOptions {
+        ahead: false,
+        ..options(Speculation::none())
     }
 }
 
