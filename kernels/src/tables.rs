@@ -38,6 +38,8 @@ pub struct PassTables {
     /// Changes of rows that are drawn from, and the logits that were changed.
     edits: Memory,
     own: Memory,
+    /// Nobody reads it.
+    fence: Memory,
     slots: RefCell<Vec<Slot>>,
     /// Where recorded passes find their tables, all in the same place.
     recorded: Slot,
@@ -85,6 +87,7 @@ impl PassTables {
             edits: memory(Self::EDIT_BYTES)?,
             // A change takes 16 bytes.
             own: memory(Self::EDIT_BYTES / 4)?,
+            fence: memory(4)?,
             slots: RefCell::new((0..SLOTS).map(|_| slot()).collect::<Result<_>>()?),
             recorded: slot()?,
             open: RefCell::default(),
@@ -159,7 +162,9 @@ impl PassTables {
             true if bytes.is_empty() => {}
             true => upload(&*self.driver, op, to, &bytes)?,
             // A copy lets all before it end, a kernel that wrote tables, too.
-            false if bytes.is_empty() && planted => self.stage(op, to, &[0; 4])?,
+            false if bytes.is_empty() && planted => {
+                self.stage(op, self.fence.address(), &[0; 4])?
+            }
             false if bytes.is_empty() => {}
             false => self.stage(op, to, &bytes)?,
         }

@@ -58,7 +58,7 @@ macro_rules! tests {
 }
 
 tests! {
-    rows norm top draw edit grow swiglu linear linear_swiglu gdn_prepare gdn_verify gdn_commit commit_layers
+    rows norm top draw edit grow walk swiglu linear linear_swiglu gdn_prepare gdn_verify gdn_commit commit_layers
     gdn_prefill conv_commit gated_norm attention_prepare attention attention_of_prompts kv_commit golden
 }
 

@@ -19,7 +19,7 @@ pub struct Walk<'a, B> {
 }
 
 /// Where the tokens behind the rows of a pass are; rows of all ranks side by side.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Chosen<'a, B> {
     /// The first of each row of [`crate::Ops::top`].
     Likeliest(&'a B),

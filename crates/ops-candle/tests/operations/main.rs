@@ -13,3 +13,4 @@ mod grow;
 mod linear;
 mod ranks;
 mod rows;
+mod walk;

@@ -8,7 +8,7 @@ use super::{BF16, Checks, keep};
 use crate::pair::{Devices, KvPair, Shape, batch};
 
 /// The target's attention (head 256, gated, a quarter rotated) and the drafter's (head 128).
-fn attention_dims(checks: &Checks) -> [AttentionDims; 2] {
+pub(super) fn attention_dims(checks: &Checks) -> [AttentionDims; 2] {
     let full = checks.full();
     let target = AttentionDims {
         heads: if full { 24 } else { 6 },
@@ -119,7 +119,7 @@ pub fn attention_prepare(checks: &mut Checks) {
 }
 
 /// What attention of fresh queries makes of two caches.
-fn seen(
+pub(super) fn seen(
     d: &mut Devices,
     dims: AttentionDims,
     batch: &Batch,
@@ -145,7 +145,12 @@ fn seen(
 }
 
 /// A cache filled with `past + rows` tokens of every segment.
-fn filled(d: &mut Devices, dims: AttentionDims, batch: &Batch, blocks: usize) -> Result<KvPair> {
+pub(super) fn filled(
+    d: &mut Devices,
+    dims: AttentionDims,
+    batch: &Batch,
+    blocks: usize,
+) -> Result<KvPair> {
     let mut kv = d.kv(dims.kv(), blocks)?;
     let (rope_cpu, rope_gpu) = rope(d, dims)?;
     let k_norm = d.pair(vec![1.0; dims.head_dim], 1, dims.head_dim, Dtype::F32)?;

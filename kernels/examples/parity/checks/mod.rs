@@ -8,6 +8,7 @@ mod golden;
 mod grow;
 mod model;
 mod rows;
+mod walk;
 
 use std::path::{Path, PathBuf};
 
@@ -72,6 +73,7 @@ pub const ALL: &[(&str, Check)] = &[
     ("draw", draw::draw),
     ("edit", edit::edit),
     ("grow", grow::grow),
+    ("walk", walk::walk),
     ("swiglu", rows::swiglu),
     ("linear_swiglu", rows::linear_swiglu),
     ("linear", rows::linear),

@@ -9,17 +9,17 @@ use serde_json::json;
 use volley_model::{Checkpoint, Drafter, Limits, Target};
 use volley_ops::{Batch, CANDIDATES, DRAWN, Draw, Error, Growth, Keep, Ops, Result, Segment};
 
-use super::Checks;
+use super::{Checks, walk};
 use crate::pair::{Devices, relative};
 
 /// Rounding of bf16 activations through all layers.
 const TOLERANCE: f64 = 4e-2;
-const VOCAB: usize = 512;
+pub(super) const VOCAB: usize = 512;
 const HIDDEN: usize = 256;
 const INTERMEDIATE: usize = 384;
-const BLOCK: usize = 16;
+pub(super) const BLOCK: usize = 16;
 /// Tokens of the two prompts.
-const PROMPTS: [usize; 2] = [70, 33];
+pub(super) const PROMPTS: [usize; 2] = [70, 33];
 
 pub fn model(checks: &mut Checks) {
     let folder = tempfile::tempdir();
@@ -33,6 +33,8 @@ pub fn model(checks: &mut Checks) {
         let mut outcomes: Vec<_> = pairs.map(|(a, b)| (relative(b, a), TOLERANCE)).collect();
         outcomes.push((grown(d.cpu, folder.path())?, 0.0));
         outcomes.push((grown(d.gpu, folder.path())?, 0.0));
+        outcomes.push((walk::steps(d.cpu, folder.path())?, 0.0));
+        outcomes.push((walk::steps(d.gpu, folder.path())?, 0.0));
         Ok(outcomes)
     });
 }
@@ -76,7 +78,7 @@ fn ids(n: usize, salt: usize) -> Vec<u32> {
 }
 
 /// Target and drafter behind two prompts.
-fn prompted<O: Ops>(ops: &O, folder: &Path) -> Result<(Target<O>, Drafter<O>)> {
+pub(super) fn prompted<O: Ops>(ops: &O, folder: &Path) -> Result<(Target<O>, Drafter<O>)> {
     let limits = Limits {
         max_rows: 128,
         verify_rows: 64,
@@ -243,7 +245,7 @@ fn warm(seed: u64, position: u64) -> Draw {
 }
 
 /// Recurrent and convolution states of both texts.
-fn states<O: Ops>(ops: &O, target: &Target<O>) -> Result<Vec<Vec<f32>>> {
+pub(super) fn states<O: Ops>(ops: &O, target: &Target<O>) -> Result<Vec<Vec<f32>>> {
     let mut all = Vec::new();
     for (layer, slot) in [(0, 1), (0, 2), (1, 1), (2, 2)] {
         let (state, conv) = target.state(ops, layer, slot).map_err(failed)?;
@@ -257,7 +259,7 @@ fn parent(row: usize) -> Option<u32> {
 }
 
 /// Two texts whose blocks alternate.
-fn batch(past: [usize; 2], rows: [usize; 2], trees: [bool; 2]) -> Batch {
+pub(super) fn batch(past: [usize; 2], rows: [usize; 2], trees: [bool; 2]) -> Batch {
     let segment = |i: usize| {
         let first = rows[..i].iter().sum();
         Segment {
@@ -274,7 +276,7 @@ fn batch(past: [usize; 2], rows: [usize; 2], trees: [bool; 2]) -> Batch {
 }
 
 /// The path to the last row.
-fn path(segment: &Segment) -> Vec<u32> {
+pub(super) fn path(segment: &Segment) -> Vec<u32> {
     let last = segment.rows.len() - 1;
     let walk = std::iter::successors(Some(last), |&row| segment.parent(row));
     let mut path: Vec<u32> = walk.map(|row| row as u32).collect();
