@@ -287,3 +287,57 @@ fn replace(proposal: &mut Proposal, keep: usize, sure: &[u32], most: usize) {
         distributions.truncate(most);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that thinks until this many tokens, and may not end before it has said so many.
+    fn controller(budget: Option<usize>, min_tokens: usize) -> Controller {
+        let mut request = Request::new(vec![1], 100);
+        request.min_tokens = min_tokens;
+        request.control.thinking = Some(Thinking {
+            close_id: 9,
+            budget,
+            closing: vec![8, 9],
+            opening: vec![7],
+        });
+        Controller::new(&request)
+    }
+
+    #[test]
+    fn what_is_left_alone_may_become_anything() {
+        let mut left = 0;
+        for budget in [None, Some(5), Some(12)] {
+            for min_tokens in [0, 4] {
+                for said in 0..15 {
+                    for closed in [None, Some(2)] {
+                        let mut output: Vec<u32> = (20..20 + said).collect();
+                        if let Some(close) = closed.and_then(|at: usize| output.get_mut(at)) {
+                            *close = 9;
+                        }
+                        for tokens in 1..10 {
+                            let mut controller = controller(budget, min_tokens);
+                            controller.follow(&output).expect("no rule");
+                            let leaves = controller.leaves(&output, tokens);
+                            left += usize::from(leaves);
+                            // What comes behind all but the last of them is still chosen in the same step.
+                            let mut all = true;
+                            for next in 0..tokens {
+                                let mut text = output.clone();
+                                text.extend(40..40 + next as u32);
+                                let allowed = controller.allowed(&text).expect("no rule");
+                                all &= allowed == Allowed::All;
+                            }
+                            assert!(
+                                all == leaves,
+                                "{budget:?} {min_tokens} {output:?} {tokens} {leaves}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        assert!(left > 500, "{left}");
+    }
+}

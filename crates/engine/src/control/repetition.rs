@@ -102,4 +102,43 @@ mod tests {
         let lines: Vec<u32> = (0..200).flat_map(|n| [5, 6, 1000 + n, 7]).collect();
         assert!(!RULE.applies(&lines));
     }
+
+    /// Whatever comes, also where the rule's tokens are fewer than those to come.
+    #[test]
+    fn what_may_come_to_repeat_itself_is_foreseen() {
+        let long = RepetitionRule {
+            min_tokens: 60,
+            ..RULE
+        };
+        let mut foreseen = [0; 2];
+        for rule in [RULE, long] {
+            for period in [1, 3, 10, 11, 40] {
+                for len in 0..130 {
+                    let text = repeated(period, len);
+                    for more in [1, 5, 16, 40] {
+                        let may = rule.may_apply(&text, more);
+                        foreseen[usize::from(may)] += 1;
+                        let next = (0..period).cycle().skip(len);
+                        let random = (0..).map(|i: u32| (i * 7 + len as u32) % 5);
+                        let same = std::iter::repeat(text[text.len() - 1]);
+                        let all: [Vec<u32>; 3] = [
+                            next.take(more).collect(),
+                            random.take(more).collect(),
+                            same.take(more).collect(),
+                        ];
+                        let becomes = all.iter().any(|next| {
+                            let whole = [&text[..], next].concat();
+                            let mut ends = text.len() + 1..=whole.len();
+                            ends.any(|end| {
+                                end.is_multiple_of(RepetitionRule::INTERVAL)
+                                    && rule.applies(&whole[..end])
+                            })
+                        });
+                        assert!(may || !becomes, "{rule:?} {period} {len} {more}");
+                    }
+                }
+            }
+        }
+        assert!(foreseen.iter().all(|&n| n > 500), "{foreseen:?}");
+    }
 }

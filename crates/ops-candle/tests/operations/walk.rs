@@ -32,7 +32,14 @@ fn kept_rows_are_those_of_the_host() {
         }
         let known = Batch { segments };
         let tokens: Vec<u32> = (0..first).map(|_| random.below(3) as u32).collect();
-        let chosen: Vec<u32> = (0..first).map(|_| random.below(3) as u32).collect();
+        let mut chosen: Vec<u32> = (0..first).map(|_| random.below(3) as u32).collect();
+        for segment in &known.segments {
+            let rows = segment.rows.clone();
+            for below in (1..rows.len()).filter(|_| random.below(4) > 0) {
+                let above = segment.parent(below).unwrap();
+                chosen[rows.start + above] = tokens[rows.start + below];
+            }
+        }
 
         let parent = |segment: &Segment, i| segment.parent(i).unwrap_or(0) as f32;
         let rows = known
