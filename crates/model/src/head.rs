@@ -164,6 +164,7 @@ impl<O: Ops> Vocabulary<O> {
 
     /// As [`Vocabulary::outcome`] of all rows of `batch`, which are walked down as far as the drafts among `ids`
     /// are the tokens chosen. Waits for nothing.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn walk(
         &mut self,
         ops: &O,
