@@ -23,7 +23,10 @@ fn faulty(switches: &[Switch]) -> EngineHandle {
 fn faulty_with(switches: &[Switch], options: EngineOptions) -> EngineHandle {
     let ops = CandleOps::ranks(switches.len(), candle_core::Device::Cpu);
     let faulty = |(inner, switch): (CandleOps, &Switch)| FaultyOps {
-        inner: inner.ahead(),
+        inner: match options.ahead {
+            true => inner.ahead(),
+            false => inner,
+        },
         switch: switch.clone(),
     };
     let ops = ops.into_iter().zip(switches).map(faulty).collect();
@@ -32,6 +35,24 @@ fn faulty_with(switches: &[Switch], options: EngineOptions) -> EngineHandle {
         ..options
     };
     Engine::start_on(ops, options, sources()).unwrap()
+}
+
+/// What a drafter takes in of an answer's last step comes behind it only where the device does not go on before
+/// the host knows.
+fn by_host() -> EngineOptions {
+    EngineOptions {
+        ahead: false,
+        ..options(dflash(15))
+    }
+}
+
+/// The same where nothing follows an answer.
+fn without_prefixes(switches: &[Switch]) -> EngineHandle {
+    let options = EngineOptions {
+        checkpoints: 0,
+        ..by_host()
+    };
+    faulty_with(switches, options)
 }
 
 fn failure(stop: &Stop) -> &str {
@@ -149,7 +170,7 @@ fn a_failure_behind_an_answer_fails_nobody() {
         let other = |seed| greedy(prompt(seed, 40), 1);
 
         // Where nothing follows an answer, its maps are those of its steps.
-        let bare = faulty(&switches);
+        let bare = without_prefixes(&switches);
         let (answer, of_steps) = maps(&mut || run(&bare, first.clone()));
         let expected = run(&bare, other(2)).tokens;
         let text = [&first.prompt[..], &answer.tokens, &prompt(3, 5)].concat();
@@ -157,7 +178,7 @@ fn a_failure_behind_an_answer_fails_nobody() {
         let continued = run(&bare, goes_on.clone()).tokens;
 
         let again = |fails: bool| {
-            let engine = faulty_with(&switches, options(dflash(15)));
+            let engine = faulty_with(&switches, by_host());
             failing.arm(if fails { of_steps + 1 } else { 0 });
             assert_eq!(run(&engine, first.clone()).tokens, answer.tokens);
             assert_eq!(run(&engine, other(2)).tokens, expected);
@@ -183,7 +204,7 @@ fn a_failure_behind_an_answer_fails_nobody() {
 fn what_fails_twice_behind_an_answer_is_forgotten_and_a_dead_device_noticed() {
     let first = greedy(prompt(1, 20), 30);
     let steps_of = |switch: &Switch| {
-        let bare = faulty(std::slice::from_ref(switch));
+        let bare = without_prefixes(std::slice::from_ref(switch));
         switch.arm(usize::MAX);
         let answer = run(&bare, first.clone()).tokens;
         (answer, usize::MAX - switch.left())
@@ -191,7 +212,7 @@ fn what_fails_twice_behind_an_answer_is_forgotten_and_a_dead_device_noticed() {
 
     let switch = Switch::new(Fault::Error);
     let (answer, of_steps) = steps_of(&switch);
-    let engine = faulty_with(std::slice::from_ref(&switch), options(dflash(15)));
+    let engine = faulty_with(std::slice::from_ref(&switch), by_host());
     switch.arm(of_steps + 1);
     run(&engine, first.clone());
     run(&engine, greedy(prompt(2, 40), 1));
@@ -205,7 +226,7 @@ fn what_fails_twice_behind_an_answer_is_forgotten_and_a_dead_device_noticed() {
 
     let switch = Switch::new(Fault::Death);
     let (answer, of_steps) = steps_of(&switch);
-    let engine = faulty_with(std::slice::from_ref(&switch), options(dflash(15)));
+    let engine = faulty_with(std::slice::from_ref(&switch), by_host());
     switch.arm(of_steps + 1);
     assert_eq!(run(&engine, first).tokens, answer);
     let outcome = run(&engine, greedy(prompt(2, 9), 5));
