@@ -83,6 +83,30 @@ def check_stop(client):
     assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 2), cut
 
 
+def check_documents(client):
+    """A document of text counts and reads as its text, others are refused."""
+    text = {"type": "text", "text": SUM}
+    count = client.messages.count_tokens
+
+    def document(**source):
+        block = {"type": "document", "source": source, "citations": {"enabled": True}}
+        return [{"role": "user", "content": [block, text]}]
+
+    plain = document(type="text", media_type="text/plain", data="It rains.")
+    joined = user(f"It rains.\n\n{SUM}")
+    counts = [count(model=MODEL, messages=messages).input_tokens for messages in (plain, joined)]
+    assert counts[0] == counts[1], counts
+    request = dict(model=MODEL, max_tokens=200, extra_body=GREEDY)
+    answers = [client.messages.create(**request, messages=it).content for it in (plain, joined)]
+    assert answers[0] == answers[1], answers
+    try:
+        count(model=MODEL, messages=document(type="url", url="https://example.org/a.pdf"))
+    except BadRequestError as error:
+        assert "text" in str(error), error
+    else:
+        raise AssertionError("a document of another kind was taken")
+
+
 def check_errors(client):
     """Errors arrive as the library's classes, with their texts."""
     long = user("word " * 20000)
@@ -104,7 +128,14 @@ def check_errors(client):
 
 def main():
     client = Anthropic(base_url=sys.argv[1], api_key="none", max_retries=0)
-    checks = (check_message, check_thinking_and_tools, check_format, check_stop, check_errors)
+    checks = (
+        check_message,
+        check_thinking_and_tools,
+        check_format,
+        check_stop,
+        check_documents,
+        check_errors,
+    )
     run("anthropic-python", checks, client)
 
 

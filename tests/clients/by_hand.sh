@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What takes minutes: made-up requests with all of their phases, and the page at / in a browser,
+# What takes minutes: more clients, made-up requests with all of their phases, and the page at / in a browser,
 # which makes docs/page.png. Takes the browser at $CHROMIUM, else installs one.
 # Usage: by_hand.sh BINARY
 set -euo pipefail
@@ -13,5 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 venv=$here/../../target/clients/venv
 "$here/install.sh" "$venv" -r "$here/requirements.txt" -r "$here/requirements_by_hand.txt"
 [ -x "${CHROMIUM:-}" ] || "$venv/bin/playwright" install --with-deps chromium
+"$venv/bin/python" "$here/check_langchain_anthropic.py" "$url"
+"$venv/bin/python" "$here/check_openai_agents.py" "$url/v1"
 "$venv/bin/python" "$here/browser.py" "$url" "$here/../../docs/page.png"
 "$here/schemathesis.sh" "$venv/bin/schemathesis" "$binary" examples,coverage,fuzzing
