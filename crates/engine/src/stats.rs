@@ -86,6 +86,8 @@ pub struct EngineStats {
     pub waiting: usize,
     /// Requests running.
     pub running: usize,
+    /// Of these, those that lost their blocks and wait for room.
+    pub paused: usize,
     /// Requests that ended with a stop token or by length.
     pub finished: u64,
     /// Requests whose receiver was dropped.

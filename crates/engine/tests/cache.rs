@@ -22,6 +22,7 @@ fn cold(speculation: Speculation) -> EngineHandle {
 fn check(warm: &EngineHandle, cold: &EngineHandle, request: Request, what: &str) -> usize {
     let expected = run(cold, request.clone());
     assert_eq!(expected.terminal.usage.cached_tokens, 0);
+    assert_eq!(cold.stats().queried_tokens, 0);
     let before = warm.stats();
     let outcome = run(warm, request.clone());
     let target = sources().target;

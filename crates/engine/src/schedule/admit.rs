@@ -148,7 +148,9 @@ impl Schedule {
             first_token: None,
         };
         let mut stats = self.shared.stats();
-        stats.queried_tokens += running.usage.prompt_tokens as u64;
+        if caching {
+            stats.queried_tokens += running.usage.prompt_tokens as u64;
+        }
         stats.cached_tokens += running.usage.cached_tokens as u64;
         drop(stats);
         let place = self.running.partition_point(|other| other.turn < turn);

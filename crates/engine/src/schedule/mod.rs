@@ -127,6 +127,7 @@ impl Schedule {
     pub fn show_gauges(&self) {
         let mut stats = self.shared.stats();
         stats.running = self.running.len();
+        stats.paused = self.running.iter().filter(|r| r.lost).count();
         stats.free_blocks = self.cache.idle_blocks();
         stats.cached_blocks = self.cache.cached_blocks();
         stats.checkpoints = self.cache.checkpoints();

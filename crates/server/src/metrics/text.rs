@@ -39,12 +39,12 @@ impl Page {
         self.gauge(
             "vllm:num_requests_running",
             "Requests running",
-            stats.running,
+            stats.running.saturating_sub(stats.paused),
         );
         self.gauge(
             "vllm:num_requests_waiting",
-            "Requests waiting for their turn",
-            stats.waiting,
+            "Requests waiting for their turn, or for room to go on",
+            stats.waiting + stats.paused,
         );
         let used = stats.total_blocks.saturating_sub(stats.free_blocks);
         let share = used as f64 / stats.total_blocks.max(1) as f64;
@@ -412,7 +412,9 @@ mod tests {
         metrics.answered([choice(), choice()].into_iter());
         metrics.response("/v1/models", "GET", 200);
         let stats = EngineStats {
-            running: 2,
+            running: 3,
+            paused: 1,
+            waiting: 4,
             speculation: DraftStats {
                 drafts: 4,
                 draft_tokens: 7,
@@ -443,6 +445,7 @@ mod tests {
         let text = exposition(&metrics, &stats, &info, "a\"b", true);
         for line in [
             "vllm:num_requests_running{model_name=\"a\\\"b\"} 2",
+            "vllm:num_requests_waiting{model_name=\"a\\\"b\"} 5",
             "vllm:kv_cache_usage_perc{model_name=\"a\\\"b\"} 0.25",
             "vllm:spec_decode_num_drafts_total{model_name=\"a\\\"b\"} 4",
             "vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name=\"a\\\"b\",position=\"1\"} 1",

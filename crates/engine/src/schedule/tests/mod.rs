@@ -213,6 +213,9 @@ impl World {
         assert!(!self.schedule.running.iter().any(gone));
         let plan = self.schedule.plan();
         self.schedule.show_gauges();
+        let stats = self.schedule.shared.stats().clone();
+        let steps = plan.prefill.len() + plan.decode.len();
+        assert!(steps <= stats.running - stats.paused, "{stats:?}");
         if plan.is_empty() {
             assert!(
                 self.schedule.is_idle(),
@@ -283,7 +286,8 @@ impl World {
         let counts = self.counts;
         self.schedule.check_integrity().unwrap();
         let stats = self.schedule.shared.stats().clone();
-        assert_eq!((stats.running, stats.free_blocks), (0, stats.total_blocks));
+        assert_eq!((stats.running, stats.paused), (0, 0));
+        assert_eq!(stats.free_blocks, stats.total_blocks);
         let ended = stats.finished + stats.failed + stats.cancelled;
         assert_eq!(ended, counts.sent);
         let phases = stats.cancelled_waiting + stats.cancelled_prefill + stats.cancelled_decode;
