@@ -183,3 +183,32 @@ fn time(
     };
     Ok(times.into_iter().map(median).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use volley_speculate::Method;
+
+    use super::*;
+
+    /// A size that was not timed may look cheap for it.
+    #[test]
+    fn trees_of_every_size_that_may_be_chosen_are_timed() {
+        for (tree_budget, sizes) in [(63, &[22, 31, 63][..]), (40, &[22, 31]), (15, &[])] {
+            let limits = DraftLimits {
+                tree_budget,
+                ..DraftLimits::new(&Speculation::of(Method::Auto), 16, false)
+            };
+            let steps = alone(limits);
+            let trees = steps.iter().filter(|step| step.kind == StepKind::Tree);
+            let trees: Vec<usize> = trees
+                .inspect(|step| assert_eq!(step.most_tokens(), 16))
+                .map(|step| step.rows - 1)
+                .collect();
+            assert_eq!(trees, sizes);
+            let blocks = steps.iter().filter(|step| step.kind == StepKind::Block);
+            assert!(blocks.map(|step| step.rows).eq([16]));
+        }
+        let alone = alone(DraftLimits::new(&Speculation::of(Method::Ngram), 0, false));
+        assert!(alone.iter().all(|step| step.kind == StepKind::Plain));
+    }
+}
