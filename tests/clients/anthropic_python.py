@@ -123,7 +123,9 @@ def check_errors(client):
             assert error.request_id, error
         else:
             raise AssertionError(f"{request} was not refused")
-    assert [model.id for model in client.models.list()] == [MODEL]
+    (model,) = client.models.list()
+    assert (model.id, model.lifecycle) == (MODEL, "active"), model
+    assert model.max_input_tokens == client.models.retrieve(MODEL).max_tokens > 1000, model
 
 
 def main():

@@ -195,6 +195,7 @@ fn the_model_list_serves_gateways() {
         json!({"object": "list", "has_more": false, "first_id": "org/demo", "last_id": "org/demo",
             "data": [{"id": "org/demo", "object": "model", "created": 5, "owned_by": "volley",
                 "type": "model", "display_name": "org/demo", "created_at": "1970-01-01T00:00:05Z",
-                "max_model_len": 4096, "root": "org/demo", "parent": null, "permission": []}]})
+                "max_model_len": 4096, "max_input_tokens": 4096, "max_tokens": 4096,
+            "lifecycle": "active", "root": "org/demo", "parent": null, "permission": []}]})
     );
 }

@@ -129,9 +129,23 @@ fn read_source(block: &Fields, kind: &str, notices: &mut Vec<String>) -> Result<
 /// Blocks of an earlier answer.
 fn read_answer(blocks: &[Fields], notices: &mut Vec<String>) -> Result<Message, ApiError> {
     let mut answer = Message::text(Role::Assistant, "");
+    let mut behind_summary = false;
     for block in blocks {
         match block.string("type")?.unwrap_or("text") {
-            "text" => answer.content.push_str(block.required_string("text")?),
+            "text" => {
+                let text = block.required_string("text")?;
+                match std::mem::take(&mut behind_summary) {
+                    true => add_paragraph(&mut answer.content, text),
+                    false => answer.content.push_str(text),
+                }
+            }
+            // What was said before, in short; none if that failed.
+            "compaction" => {
+                if let Some(summary) = block.string("content")? {
+                    add_paragraph(&mut answer.content, summary);
+                    behind_summary = true;
+                }
+            }
             "thinking" => {
                 block.string("signature")?;
                 let thoughts = block.required_string("thinking")?;
@@ -163,7 +177,13 @@ fn read_answer(blocks: &[Fields], notices: &mut Vec<String>) -> Result<Message, 
 
 /// Traces of tools that another server has run.
 fn is_of_server(kind: &str) -> bool {
-    kind == "server_tool_use" || (kind.ends_with("_tool_result") && kind != "tool_result")
+    const OTHERS: &[&str] = &[
+        "fallback",
+        "mcp_tool_listing",
+        "mcp_tool_use",
+        "server_tool_use",
+    ];
+    OTHERS.contains(&kind) || (kind.ends_with("_tool_result") && kind != "tool_result")
 }
 
 fn left_out(block: &Fields, kind: &str) -> String {

@@ -18,6 +18,10 @@ pub struct ModelInfo {
     owned_by: &'static str,
     /// Longest sequence, prompt and output together, in tokens.
     pub max_model_len: usize,
+    /// The same in Anthropic's words.
+    max_input_tokens: usize,
+    max_tokens: usize,
+    lifecycle: &'static str,
     root: String,
     parent: Option<String>,
     permission: [(); 0],
@@ -37,6 +41,9 @@ impl ModelInfo {
             created_at: rfc3339(created),
             owned_by: "volley",
             max_model_len,
+            max_input_tokens: max_model_len,
+            max_tokens: max_model_len,
+            lifecycle: "active",
             parent: None,
             permission: [],
         }

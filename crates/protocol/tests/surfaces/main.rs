@@ -4,8 +4,8 @@
 
 mod agents;
 mod agreement;
+mod blocks;
 mod bugs;
-mod documents;
 mod heard;
 mod openapi;
 mod refusals;

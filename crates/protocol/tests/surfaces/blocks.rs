@@ -1,4 +1,4 @@
-//! Documents of messages that are text.
+//! Blocks of messages beside text and calls.
 
 use serde_json::{Value, json};
 use volley_protocol::Features;
@@ -65,4 +65,30 @@ fn documents_of_text_are_text() {
             "Rain\n\nhttps://a.org\n\nToday.\n\nWell?"
         ]
     );
+}
+
+/// What Anthropic's servers leave in an answer goes back to whoever serves the next turn.
+#[test]
+fn traces_of_other_servers_are_left_out() {
+    let blocks = json!([
+        {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}},
+        {"type": "mcp_tool_listing", "mcp_server_name": "s", "tools": []},
+        {"type": "compaction", "content": "They spoke of rain.", "signature": "x"},
+        {"type": "compaction", "content": null},
+        {"type": "text", "text": "It rains."},
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "f", "server_name": "s", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": []},
+        {"type": "redacted_thinking", "data": "x"},
+    ]);
+    let body = json!({"max_tokens": 5, "messages": [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": blocks},
+        {"role": "user", "content": "Well?"},
+    ]});
+    let read = MessagesRequest::from_json(body.to_string().as_bytes(), &Features::default());
+    let read = read.unwrap().generation;
+    assert_eq!(read.messages[1].content, "They spoke of rain.\n\nIt rains.");
+    assert_eq!(read.notices.len(), 7, "{:?}", read.notices);
 }
