@@ -141,6 +141,16 @@ using LargeWriteParams = WriteParams<LARGE_WRITE>;
 static_assert(sizeof(SmallWriteParams) == 1024, "mirrored in params.rs");
 static_assert(sizeof(LargeWriteParams) == 4032, "mirrored in params.rs");
 
+// Parts that one read takes to the host.
+constexpr int LAND_PARTS = 4;
+
+struct LandParams {
+    const unsigned *from[LAND_PARTS];
+    unsigned *to;            // in the host's memory, one part behind the other
+    int ends[LAND_PARTS];    // of the parts, in words of 4 bytes
+};
+static_assert(sizeof(LandParams) == 56, "mirrored in params.rs");
+
 struct GatherParams {
     const void *from;
     const unsigned *index;

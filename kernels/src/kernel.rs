@@ -32,6 +32,12 @@ impl<P> Kernel<P> {
         }
     }
 
+    /// Its place in [`KERNELS`].
+    #[cfg(feature = "cuda")]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
     /// Whether this kernel prepares itself while the one ahead of it runs.
     pub fn overlaps(&self, driver: &dyn Driver) -> bool {
         driver.overlaps(self.index)
@@ -65,6 +71,7 @@ kernels! {
     READ = "rows" "read_values_all" ReadParams,
     WRITE_SMALL = "rows" "write_words_small" SmallWriteParams,
     WRITE_LARGE = "rows" "write_words_large" LargeWriteParams,
+    LAND = "rows" "land_words_of_parts" LandParams,
     GATHER_16 = "rows" "gather_16" GatherParams,
     GATHER_2 = "rows" "gather_2" GatherParams,
     COPY_COLUMNS_16 = "rows" "copy_columns_16" CopyParams,

@@ -70,6 +70,8 @@ pub const CUT_BINS: usize = 2048;
 pub const MOST_TREES: usize = 32;
 /// Threads of a block that places draws.
 pub const PLACE_THREADS: usize = 128;
+/// Parts that one read takes to the host.
+pub const LAND_PARTS: usize = 4;
 /// Bytes of a row that is drawn from, and of the first token of a slice.
 pub const OPEN_ROW_BYTES: usize = 48;
 pub const FIRST_BYTES: usize = 16;
@@ -149,6 +151,11 @@ params! {
         words: i32,
         padding: i32,
         data: [u32; LARGE_WRITE],
+    }
+    LandParams (56) {
+        from: [Address; LAND_PARTS],
+        to: Address,
+        ends: [i32; LAND_PARTS],
     }
     GatherParams (48) {
         from: Address,

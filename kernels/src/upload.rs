@@ -50,8 +50,12 @@ fn padded<const N: usize>(data: &[u8]) -> [u32; N] {
 
 #[cfg(all(test, feature = "emulate"))]
 mod tests {
+    use bytemuck::cast_slice;
+
     use super::*;
     use crate::Emulated;
+    use crate::kernel::LAND;
+    use crate::params::{LAND_PARTS, LandParams};
 
     /// Of every size class, and one byte more.
     #[test]
@@ -77,5 +81,39 @@ mod tests {
             assert!(found[len..].iter().all(|byte| *byte == 0), "{len} bytes");
         }
         driver.free(to);
+    }
+
+    /// What a read lets land: parts one behind the other, also empty ones, and nothing behind them.
+    #[test]
+    fn parts_land_one_behind_the_other() {
+        let driver = Emulated::new(1);
+        let words: Vec<u32> = (1..=1000).collect();
+        let from = driver.alloc("test", 4000).expect("host memory");
+        driver.write(from, cast_slice(&words)).expect("host memory");
+        for counts in [[300, 0, 5, 257], [0, 0, 0, 1], [256, 256, 0, 0]] {
+            let to = driver.alloc("test", 4000).expect("host memory");
+            driver.zero(to, 4000).expect("host memory");
+            let mut params = LandParams {
+                from: [0; LAND_PARTS],
+                to,
+                ends: [0; LAND_PARTS],
+            };
+            let (mut expected, mut end) = (Vec::new(), 0);
+            for (part, count) in counts.into_iter().enumerate() {
+                params.from[part] = from + 40 * part as u64;
+                expected.extend_from_slice(&words[10 * part..][..count]);
+                end += count;
+                params.ends[part] = end as i32;
+            }
+            // SAFETY: all words are inside the allocations.
+            unsafe { LAND.launch(&driver, [end.div_ceil(THREADS), 1, 1], &params) }
+                .expect("a known kernel");
+            let mut found = vec![0u8; 4000];
+            driver.read(to, &mut found).expect("host memory");
+            expected.resize(1000, 0);
+            assert_eq!(cast_slice::<u8, u32>(&found), expected);
+            driver.free(to);
+        }
+        driver.free(from);
     }
 }

@@ -286,7 +286,7 @@ impl Driver for Cuda {
         self.enter()?;
         lock(&self.idle).behind = false;
         if parts.iter().map(|(_, bytes)| bytes).sum::<usize>() <= READ_BYTES {
-            let turn = lock(&self.landing).begin(self.stream, parts)?;
+            let turn = lock(&self.landing).begin(self.stream, &self.modules, parts)?;
             let parts = parts.iter().map(|(_, bytes)| *bytes).collect();
             return Ok(Reading::Begun { parts, turn });
         }

@@ -5,11 +5,16 @@ use std::time::Duration;
 
 use cudarc::driver::{result, sys};
 
+use super::modules::Modules;
 use super::{call, pinned};
 use crate::driver::Address;
 use crate::error::{Error, Result};
+use crate::kernel::LAND;
+use crate::params::{LAND_PARTS, LandParams};
 
 const SLOTS: usize = 16;
+/// Reads up to this size land by a kernel.
+const LAND_BYTES: usize = 256 << 10;
 
 pub struct Staging {
     memory: *mut u8,
@@ -100,7 +105,7 @@ impl Landing {
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
         let event = || call("cuEventCreate", result::event::create(flags));
         Ok(Self {
-            memory: pinned(bytes, 0)?,
+            memory: pinned(bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP)?,
             bytes,
             landed: event()?,
             done: event()?,
@@ -109,11 +114,64 @@ impl Landing {
     }
 
     /// Begins to copy parts to the host once the work before is done; comes to the turn of this read.
-    pub fn begin(&mut self, stream: sys::CUstream, parts: &[(Address, usize)]) -> Result<u64> {
+    pub fn begin(
+        &mut self,
+        stream: sys::CUstream,
+        modules: &Modules,
+        parts: &[(Address, usize)],
+    ) -> Result<u64> {
         let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();
         assert!(total <= self.bytes, "a read of {total}: this is a bug");
         self.turn += 1;
+        let words =
+            |(from, bytes): &(Address, usize)| from.is_multiple_of(4) && bytes.is_multiple_of(4);
+        let words = parts.iter().all(words);
         // SAFETY: the memory is pinned and large enough, and looked at once the event has passed.
+        unsafe {
+            match words && parts.len() <= LAND_PARTS && total <= LAND_BYTES {
+                true => self.land(stream, modules, parts)?,
+                false => self.copy(stream, parts)?,
+            }
+            call("cuEventRecord", result::event::record(self.landed, stream))?;
+        }
+        Ok(self.turn)
+    }
+
+    /// By a kernel, which leaves less of a gap between those around it than a copy of each part.
+    ///
+    /// # Safety
+    /// The parts are live, and their words have room in the memory.
+    unsafe fn land(
+        &self,
+        stream: sys::CUstream,
+        modules: &Modules,
+        parts: &[(Address, usize)],
+    ) -> Result<()> {
+        let mut params = LandParams {
+            from: [0; LAND_PARTS],
+            to: self.memory as Address,
+            ends: [0; LAND_PARTS],
+        };
+        let mut end = 0;
+        for i in 0..LAND_PARTS {
+            let (from, bytes) = parts.get(i).copied().unwrap_or_default();
+            end += bytes / 4;
+            (params.from[i], params.ends[i]) = (from, end as i32);
+        }
+        if end == 0 {
+            return Ok(());
+        }
+        let grid = [end.div_ceil(256) as u32, 1, 1];
+        let params = std::ptr::from_ref(&params).cast();
+        // SAFETY: the caller vouches for the parts; the memory is mapped at the address that the host has.
+        unsafe { modules.launch(stream, LAND.index(), grid, params) }
+    }
+
+    /// # Safety
+    /// The parts are live, and their bytes have room in the memory.
+    unsafe fn copy(&self, stream: sys::CUstream, parts: &[(Address, usize)]) -> Result<()> {
+        let total = parts.iter().map(|(_, bytes)| bytes).sum();
+        // SAFETY: the memory is pinned, and large enough as the caller says.
         unsafe {
             let mut rest = std::slice::from_raw_parts_mut(self.memory, total);
             for &(from, bytes) in parts {
@@ -126,9 +184,8 @@ impl Landing {
                 }
                 rest = behind;
             }
-            call("cuEventRecord", result::event::record(self.landed, stream))?;
         }
-        Ok(self.turn)
+        Ok(())
     }
 
     /// Waits for the read of this turn, whose parts have so many bytes. `behind` says whether anything was begun
