@@ -1,6 +1,6 @@
 //! Walks down verified drafts.
 
-use bytemuck::{cast_slice, pod_collect_to_vec};
+use bytemuck::cast_slice;
 use volley_ops::{Batch, Chosen, DRAWN_WIDTH, MOST_WALKED, Result, TOP_WIDTH, WALKED_WIDTH, Walk};
 
 use crate::buf::Buf;
@@ -50,7 +50,8 @@ pub fn walk(
             stops: end.stops.len() as i32,
         }
     });
-    let mut words: Vec<u32> = pod_collect_to_vec(&ends.collect::<Vec<_>>());
+    let ends: Vec<WalkEnd> = ends.collect();
+    let mut words: Vec<u32> = cast_slice(&ends).to_vec();
     words.extend(walk.ids);
     words.extend(stops);
     let out = out.float(op, "out", segments, WALKED_WIDTH)?;
