@@ -1,5 +1,6 @@
 use volley_ops::{
-    CANDIDATES, DRAWN_WIDTH, Draw, DrawFrom, Dtype, Growth, NormKind, Ops, Result, TOP_WIDTH,
+    Batch, CANDIDATES, Chosen, DRAWN_WIDTH, Draw, DrawFrom, Dtype, Error, Growth, NormKind, Ops,
+    Result, Segment, TOP_WIDTH, WALKED_WIDTH, Walk, WalkEnd,
 };
 
 use super::Shapes;
@@ -15,6 +16,9 @@ pub fn time(clock: &mut Clock, shapes: &Shapes) -> Result<()> {
     }
     for rows in [1, shapes.block] {
         tops(clock, shapes.vocabulary, rows)?;
+    }
+    for (rows, tree) in [(shapes.block, false), (32, true), (1 + MOST_NODES, true)] {
+        walks(clock, rows, tree)?;
     }
     Ok(())
 }
@@ -137,4 +141,45 @@ fn tops(clock: &mut Clock, vocabulary: usize, rows: usize) -> Result<()> {
         clock.time(work, 1, |_| ops.grow(&top, &[tree], &mut out))?;
     }
     Ok(())
+}
+
+/// Walks down all rows of a chain, or to the last leaf of a tree; what they need is copied each time.
+fn walks(clock: &mut Clock, rows: usize, tree: bool) -> Result<()> {
+    let ops = clock.ops;
+    let above = |row: usize| row.checked_sub(1 + row % 2).map(|row| row as u32);
+    let batch = Batch {
+        segments: vec![Segment {
+            rows: 0..rows,
+            slot: 0,
+            past: 0,
+            blocks: (0..rows.div_ceil(ops.block_size()) as u32).collect(),
+            parents: tree.then(|| (0..rows).map(above).collect()),
+        }],
+    };
+    let ids = vec![7; rows];
+    let drawn = vec![7.0; rows * DRAWN_WIDTH];
+    let drawn = ops.upload(&drawn, rows, DRAWN_WIDTH, Dtype::F32)?;
+    let mut out = ops.alloc(1, WALKED_WIDTH, Dtype::F32)?;
+    let ends = [WalkEnd {
+        most: rows,
+        stops: &[1, 2],
+    }];
+    let walk = Walk {
+        ids: &ids,
+        drafts: &drawn,
+        chosen: Chosen::Drawn(&drawn),
+        ends: &ends,
+    };
+    ops.recorded(&mut Default::default(), &batch, None, &mut || {
+        Ok::<_, Error>(())
+    })?;
+    let work = Work {
+        kernel: "walk",
+        case: format!("{rows} rows{}", if tree { ", tree" } else { "" }),
+        bytes: 4 * rows * (2 + DRAWN_WIDTH),
+        flop: 0,
+    };
+    clock
+        .time(work, 1, |_| ops.walk(&batch, &walk, &mut out))
+        .map(drop)
 }
