@@ -38,7 +38,11 @@ pub struct Mtp<O: Ops> {
     joined: O::Buf,
     width: usize,
     rows: usize,
+    passes: O::Recorded,
 }
+
+/// Rows of a sequence up to which passes come again and again: drafts, and what a step keeps.
+const FEW_ROWS: usize = 16;
 
 impl<O: Ops> Mtp<O> {
     /// Loads this rank's share of the `mtp.*` tensors; an incomplete set is an error that names
@@ -99,6 +103,7 @@ impl<O: Ops> Mtp<O> {
             joined: alloc(2 * width)?,
             width,
             rows: 0,
+            passes: O::Recorded::default(),
         })
     }
 
@@ -116,6 +121,9 @@ impl<O: Ops> Mtp<O> {
         let call = "Mtp::forward";
         check::pass(call, ids.len(), batch, self.limits.max_rows)?;
         check::chains(call, batch)?;
+        let size = ops.block_size();
+        let mut segments = batch.segments.iter();
+        segments.try_for_each(|segment| check::blocks(call, segment, &self.limits, size))?;
         let n = ids.len();
         let (source, rows, limit) = match hidden {
             HiddenRows::Target(rows) => (target.hidden(), rows, target.rows()),
@@ -132,11 +140,9 @@ impl<O: Ops> Mtp<O> {
                 rows.len(),
             ));
         }
-        ops.begin(batch)?;
         ops.gather(source, rows, &mut self.hidden)?;
         self.rows = 0;
         target.embed(ops, ids, self.stream.restart())?;
-        self.join(ops, n)?;
         let pass = Pass {
             ops,
             batch,
@@ -144,25 +150,44 @@ impl<O: Ops> Mtp<O> {
             mode: Mode::Prefill,
             rope: &self.rope,
         };
-        ops.linear(&self.joined, n, &self.fc, self.stream.restart())?;
-        self.stream.norm(ops, n, &self.layer.input_norm)?;
-        self.layer
-            .forward(&pass, &mut self.stream, &mut self.scratch)?;
-        self.stream.norm(ops, n, &self.norm)?;
-        self.rows = n;
-        Ok(())
-    }
-
-    /// `[norm(embedding) | norm(hidden)]` of the embeddings in the stream.
-    fn join(&mut self, ops: &O, n: usize) -> Result<()> {
-        let halves = [
-            (&self.stream.residual, &self.embedding_norm),
-            (&self.hidden, &self.hidden_norm),
-        ];
-        for (i, (x, w)) in halves.into_iter().enumerate() {
-            ops.rms_norm(x, n, w, NormKind::ZeroCentred, self.eps, &mut self.normed)?;
-            ops.copy_columns(&self.normed, n, &mut self.joined, i * self.width)?;
+        let (eps, width) = (self.eps, self.width);
+        let Self {
+            embedding_norm,
+            hidden_norm,
+            fc,
+            layer,
+            norm,
+            stream,
+            scratch,
+            hidden,
+            normed,
+            joined,
+            ..
+        } = self;
+        let mut run = || -> Result<()> {
+            // `[norm(embedding) | norm(hidden)]`
+            let halves = [
+                (&stream.residual, &*embedding_norm),
+                (&*hidden, &*hidden_norm),
+            ];
+            for (i, (x, w)) in halves.into_iter().enumerate() {
+                ops.rms_norm(x, n, w, NormKind::ZeroCentred, eps, normed)?;
+                ops.copy_columns(normed, n, joined, i * width)?;
+            }
+            ops.linear(joined, n, fc, stream.restart())?;
+            stream.norm(ops, n, &layer.input_norm)?;
+            layer.forward(&pass, stream, scratch)?;
+            stream.norm(ops, n, norm)
+        };
+        match batch.segments.iter().all(|s| s.rows.len() <= FEW_ROWS) {
+            true => ops.recorded(&mut self.passes, batch, None, &mut run)?,
+            // Chunks of a prompt do not come again.
+            false => {
+                ops.begin(batch)?;
+                run()?;
+            }
         }
+        self.rows = n;
         Ok(())
     }
 
